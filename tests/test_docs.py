@@ -440,6 +440,10 @@ def scalars(file: Path) -> list[tuple[int, float]]:
 @pytest.mark.filterwarnings("ignore")
 def test_the_recipes_for_torchrls_scripts_learn(folder):
     names = run_page(DOCS / "howto" / "torchrl_recipes.md")
+    for file in (ROOT / "examples" / "hydra_trainer").iterdir():
+        if file.is_file():
+            shutil.copy(file, folder)
+    run_command("python train_arena.py")
     assert (names["replayed"] - names["sample"]["action_log_prob"]).abs().max() < 1e-5, "memory is as it was"
     assert not names["sample"]["next", "done"][:, :-1].any(), "no slice reaches into the next episode"
     assert names["explore"].eps < 0.6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any
 
-from benchmarks.results_page.cells import Section, Table, number, spread
+from benchmarks.results_page.cells import Section, Table, spread
 
 APART = ("false belief", "new purpose")
 """Claims that are not about two returns."""
@@ -91,12 +91,6 @@ def agent_speed(data: dict[str, Any]) -> Table:
     return ["", "act, eager", "compiled", "ratio", "update, eager", "compiled", "ratio"], rows
 
 
-def epochs(data: dict[str, Any]) -> Table:
-    """Return the speed of training with several epochs and with one."""
-    rows = [[f"`{row['changes']}`", number(row["agent_steps_per_second"])] for row in data["one epoch"]["training"]]
-    return ["changes", "agent-steps/s"], rows
-
-
 TITLE = "Figures of the four-module agent"
 SECTIONS = (
     Section(
@@ -124,11 +118,5 @@ SECTIONS = (
         ("agent_speed.json",),
         agent_speed,
         "L6 with four agents: milliseconds of acting and of an update, eager and compiled.",
-    ),
-    Section(
-        "Speed by epochs",
-        ("agent_speed.json",),
-        epochs,
-        "agent-steps per second of training, each rollout used this often.",
     ),
 )

@@ -42,16 +42,16 @@ def test_faults_are_drawn_by_a_seed_in_agents_that_have_the_module():
 def test_faults_change_the_belief_and_predictions_alone():
     experiment, agent = load_agent("shipped:tonight", "cpu")
     env = agent.eval().attach(experiment.make_world(evaluation=True, num_envs=2))
-    names, shapes = world_names(env), observation_shapes(env)
+    names, shapes, game = world_names(env), observation_shapes(env), env.reset()
     with torch.no_grad():
-        whole = agent.policy(env.reset())["agents"]
+        whole = agent.policy(game.clone())["agents"]
         often = {"others_need": [0, 5], "others_action": []}
         assert misread(agent, names, shapes, often, random.Random(0)) in ("others_need 0 5", "others_need 5 0")
-        read = agent.policy(env.reset())["agents"]
+        read = agent.policy(game.clone())["agents"]
         order = [5, 1, 2, 3, 4, 0, 6, 7]
         torch.testing.assert_close(read[keys.SOCIAL, "goal"], whole[keys.SOCIAL, "goal"][..., order])
         assert mirrored(agent, names, shapes, often, random.Random(0)) in "xy"
-        seen = agent.policy(env.reset())["agents"]
+        seen = agent.policy(game.clone())["agents"]
     assert torch.equal(seen[keys.NORMALIZED], whole[keys.NORMALIZED])
     assert not torch.allclose(seen[keys.BELIEF, "mean"], whole[keys.BELIEF, "mean"])
     assert torch.equal(read[keys.BELIEF, "mean"], whole[keys.BELIEF, "mean"])

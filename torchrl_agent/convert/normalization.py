@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,11 +77,12 @@ def _understand(path: Path, found: Any) -> Normalization:
         raise ValueError(f"{path} holds a {type(found).__name__}: give what VecNormalize.save wrote.")
     if (found.norm_obs or found.norm_reward) and found.epsilon != EPSILON:
         raise ValueError(f"{path} was made with epsilon={found.epsilon}: only {EPSILON}, the default, is supported.")
-    if found.norm_obs and isinstance(found.obs_rms, dict):
-        raise ValueError(f"{path} normalizes several observations: only one observation vector can be converted.")
+    several = found.norm_obs and isinstance(found.obs_rms, dict)
+    if several and set(found.obs_rms) != set(found.observation_space.spaces):
+        raise ValueError(f"{path} normalizes some of the observations (norm_obs_keys): ours normalize all or none.")
     parts = {"obs": found.obs_rms if found.norm_obs else None, "ret": found.ret_rms if found.norm_reward else None}
     statistics = {
-        f"{name}_{field}": torch.as_tensor(getattr(running, field), dtype=torch.float64).tolist()
+        f"{name}_{field}": _by_key(running, field) if isinstance(running, dict) else _plain(getattr(running, field))
         for name, running in parts.items()
         if running is not None
         for field in ("mean", "var", "count")
@@ -88,3 +90,31 @@ def _understand(path: Path, found: Any) -> Normalization:
     return Normalization(
         statistics, found.norm_obs, found.norm_reward, found.clip_obs, found.clip_reward, float(found.gamma)
     )
+
+
+def _plain(value: Any) -> Any:
+    return torch.as_tensor(value, dtype=torch.float64).tolist()
+
+
+def _by_key(running: dict[str, Any], field: str) -> Any:
+    """Statistics of several observations by name; their counts are one."""
+    found = {key: _plain(getattr(each, field)) for key, each in running.items()}
+    return next(iter(found.values())) if field == "count" else found
+
+
+def joined(statistics: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return statistics with those of several observations side by side, in the order of their ``names``."""
+    return {
+        name: [each for key in names for each in value[key]] if isinstance(value, dict) else value
+        for name, value in statistics.items()
+    }
+
+
+def apart(statistics: dict[str, Any], sizes: dict[str, int]) -> dict[str, dict[str, Any]]:
+    """Return the statistics of each observation, of joined ones with these sizes by name."""
+    result, begin = {}, 0
+    for key, size in sizes.items():
+        fields = {name: statistics[name][begin : begin + size] for name in ("obs_mean", "obs_var")}
+        result[key] = {**fields, "obs_count": statistics["obs_count"]}
+        begin += size
+    return result

@@ -7,14 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from torchrl_agent import keys
+from torchrl_agent.algorithms.a2c import A2C
+from torchrl_agent.algorithms.actor_critic import OnPolicyActorCritic
 from torchrl_agent.algorithms.algorithm import Algorithm
-from torchrl_agent.algorithms.dqn import DQN
 from torchrl_agent.algorithms.registry import class_path, find_algorithm
-from torchrl_agent.convert import deep_q
-from torchrl_agent.convert.archive import Archive, find_activation, read_archive, understanding
-from torchrl_agent.convert.networks import absorb_rounding, fill, model_settings
-from torchrl_agent.convert.normalization import Normalization, read_normalization
+from torchrl_agent.convert import layout, off_policy
+from torchrl_agent.convert.archive import Archive, read_archive, understanding
+from torchrl_agent.convert.checks import check_archive, find_activation
+from torchrl_agent.convert.moments import take_over
+from torchrl_agent.convert.networks import absorb_rounding, correspondence, model_settings
+from torchrl_agent.convert.normalization import Normalization, joined, read_normalization
+from torchrl_agent.convert.pairs import fill
+from torchrl_agent.convert.settings import CLIP, hyperparameters
 from torchrl_agent.core.checkpoint import save_checkpoint, write_json
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.config_files import write_config
@@ -23,41 +30,6 @@ from torchrl_agent.runs.folder import new_run, run_folder
 from torchrl_agent.runs.locks import Locks
 from torchrl_agent.training.learner import Learner
 from torchrl_agent.transforms import set_statistics
-
-HYPERPARAMETERS = {
-    "gamma": "algorithm.gamma",
-    "gae_lambda": "algorithm.lmbda",
-    "ent_coef": "algorithm.entropy_coeff",
-    "vf_coef": "algorithm.critic_coeff",
-    "max_grad_norm": "algorithm.max_grad_norm",
-    "normalize_advantage": "algorithm.normalize_advantage",
-    "n_steps": "algorithm.rollout_steps",
-    "n_envs": "world.num_envs",
-    "learning_rate": "algorithm.learning_rate.initial",
-}
-"""Stable-Baselines3's names and this project's, for PPO and A2C."""
-PPO_HYPERPARAMETERS = {
-    "n_epochs": "algorithm.num_epochs",
-    "clip_range": "algorithm.clip_epsilon",
-    "clip_range_vf": "algorithm.clip_value",
-    "target_kl": "algorithm.target_kl",
-    "batch_size": "algorithm.minibatch_size",
-}
-"""Hyper-parameters that only PPO has."""
-KNOWN = {
-    "PPO": HYPERPARAMETERS | PPO_HYPERPARAMETERS,
-    "RecurrentPPO": HYPERPARAMETERS | PPO_HYPERPARAMETERS,
-    "A2C": HYPERPARAMETERS,
-    "DQN": deep_q.HYPERPARAMETERS,
-}
-"""Hyper-parameters converted from a model, by its algorithm."""
-GOES_ON = {
-    "A2C": "A2C goes on as PPO with one epoch of one minibatch, which is the same but for Adam and clipping",
-    "DQN": "DQN goes on as DQN with an empty replay, which fills first",
-}
-"""Notes on the algorithms that are not PPO."""
-CLIP = "model.clip_observations"
-"""The one setting of the model that a JSON file of statistics does not determine."""
 
 
 def from_sb3(
@@ -72,7 +44,7 @@ def from_sb3(
     """Convert a model to a run with one checkpoint; return its folder, and notes on assumptions and omissions.
 
     Args:
-        model: file written by ``model.save`` of PPO, A2C, DQN or RecurrentPPO.
+        model: file written by ``model.save`` of PPO, A2C, DQN, SAC, TD3 or RecurrentPPO.
         config: the configuration of the world that the model was trained in, such as ``gym:Hopper-v5``.
         overrides: changes of it, which take precedence over the model's own hyper-parameters.
         run_name: name of the run's folder; by default that of the configuration and the time.
@@ -84,6 +56,7 @@ def from_sb3(
         ValueError: something is missing, unsupported, contradictory or does not fit the world.
     """
     archive = read_archive(model)
+    check_archive(archive)
     notes: list[str] = []
     normalization = _normalization(archive, vecnormalize, trust, notes)
     with understanding(model):
@@ -91,7 +64,7 @@ def from_sb3(
         notes.append(f"the activation function is {function} ({how})")
         frames = max(0, int(archive.data.get("num_timesteps") or 0))
         settings = {
-            **_hyperparameters(archive, normalization, notes),
+            **hyperparameters(archive, normalization, notes),
             "total_frames": max(1, frames),
             **{f"model.{name}": value for name, value in model_settings(archive).items()},
             "model.activation": function,
@@ -99,26 +72,42 @@ def from_sb3(
         }
     _check_overrides(overrides, model)
     kind = _choose_algorithm(archive, overrides)
-    words = [f"algorithm={class_path(kind)}", *_as_overrides(settings, kind), *overrides]
+    words = [f"algorithm={class_path(kind)}", *as_overrides(settings, kind), *overrides]
     experiment = Experiment.load(config, *words, trust=trust)
-    _check_world(archive, experiment, config, notes)
+    shapes = _check_world(archive, experiment, config, notes)
+    pictures = [name for name, shape in shapes.items() if len(shape) == 3]
+    experiment.model.perception.encoders = dict.fromkeys(pictures, "nature")
+    if archive.algorithm == "A2C" and kind is not A2C:
+        notes.append(f"A2C goes on as {kind.name.upper()}, with one epoch of one minibatch")
     learner = experiment.make_learner()
     learner.frames = frames
     with understanding(model):
-        if archive.algorithm == "DQN":
-            deep_q.go_on(learner, archive)
-        else:
-            fill(learner.agent, archive)
-    statistics = {**learner.statistics(), **normalization.statistics}
+        _copy(learner, archive, notes)
+    _normalize(learner, normalization, list(shapes))
+    experiment.run.name = run_name or experiment.run.name
+    origin = {"model": model.name, "algorithm": archive.algorithm, "stable_baselines3": archive.version}
+    return write_run(learner, origin, notes), notes
+
+
+def _copy(learner: Learner, archive: Archive, notes: list[str]) -> None:
+    """Copy weights, moments and training state."""
+    pairs = correspondence(learner.agent, archive)
+    if archive.algorithm in layout.OFF_POLICY:
+        off_policy.go_on(learner, archive, pairs)
+    else:
+        fill(pairs.pairs(), archive.policy)
+    notes.append(take_over(learner, archive, pairs.pairs()))
+
+
+def _normalize(learner: Learner, normalization: Normalization, names: list[str]) -> None:
+    """Copy the statistics of observations with these names, and of rewards."""
+    statistics = {**learner.statistics(), **joined(normalization.statistics, names)}
     set_statistics(learner.agent.normalizer, learner.algorithm.scaler, statistics)
     if normalization.observations:
         absorb_rounding(learner.agent, statistics)
-    notes.append("the optimizer starts afresh, its moments are not taken over")
-    experiment.run.name = run_name or experiment.run.name
-    return _write_run(learner, archive, notes), notes
 
 
-def _as_overrides(settings: dict[str, Any], kind: type[Algorithm]) -> list[str]:
+def as_overrides(settings: dict[str, Any], kind: type[Algorithm]) -> list[str]:
     """Return the model's settings as overrides, without hyper-parameters that the algorithm lacks."""
     known = {f"algorithm.{each.name}" for each in dataclasses.fields(kind.config_class)}
     return [
@@ -136,55 +125,12 @@ def _normalization(archive: Archive, path: Path | None, trust: bool, notes: list
             f"{archive.path} was trained behind VecNormalize: give its statistics with --vecnormalize FILE, without "
             "them its policy sees numbers that mean nothing to it."
         )
-    if archive.algorithm == "DQN":
-        notes.append("a DQN does not say whether it was trained behind VecNormalize: assumed not, as no file was given")
-    return Normalization({})
-
-
-def _hyperparameters(archive: Archive, normalization: Normalization, notes: list[str]) -> dict[str, Any]:
-    """Return the model's hyper-parameters by this project's names; add notes on those unreadable or different."""
-    found: dict[str, Any] = {}
-    for name, ours in KNOWN[archive.algorithm].items():
-        try:
-            found[ours] = archive.number(name)
-        except LookupError:
-            notes.append(f"{name} cannot be read without executing it: {ours} is the configuration's")
-    if "algorithm.learning_rate.initial" in found:
-        found |= {"algorithm.learning_rate.schedule": "constant", "algorithm.learning_rate.warmup": 0.0}
-    if archive.algorithm in GOES_ON:
-        notes.append(GOES_ON[archive.algorithm])
-    if archive.algorithm == "DQN":
-        found |= deep_q.to_ours(archive, int(found.get("world.num_envs") or 1), notes)
-    else:
-        _fit_minibatches(archive, found, notes)
-    clip = "algorithm.clip_rewards"
-    found["algorithm.scale_rewards"] = normalization.rewards
-    found[clip], found[CLIP] = normalization.clip_rewards, normalization.clip_observations
-    if normalization.gamma is None and normalization.statistics:
-        notes.append(f"{CLIP} and {clip} are 10, VecNormalize's default, unless you say otherwise: assumed")
-    if normalization.gamma not in (None, found.get("algorithm.gamma")):
+    if archive.algorithm in layout.OFF_POLICY:
         notes.append(
-            f"VecNormalize had gamma {normalization.gamma}: rewards are scaled with algorithm.gamma from now on"
+            f"a {archive.algorithm} does not say whether it was trained behind VecNormalize: assumed not, as no file "
+            "was given"
         )
-    return found
-
-
-def _fit_minibatches(archive: Archive, found: dict[str, Any], notes: list[str]) -> None:
-    """Give ``found`` a minibatch size that divides a rollout, and holds whole sequences if the policy is recurrent."""
-    steps = int(found.get("algorithm.rollout_steps") or 0)
-    frames = steps * int(found.get("world.num_envs") or 0)
-    if archive.algorithm == "A2C":
-        found |= {"algorithm.num_epochs": 1, "algorithm.minibatch_size": frames}
-    wanted = int(found.get("algorithm.minibatch_size") or 0)
-    least = steps if archive.algorithm == "RecurrentPPO" else 1
-    if not (frames and wanted) or (frames % wanted == 0 and wanted % least == 0):
-        return
-    fitting = [size for size in range(least, frames + 1, least) if frames % size == 0]
-    size = max((size for size in fitting if size <= wanted), default=fitting[0])
-    found["algorithm.minibatch_size"] = size
-    notes.append(
-        f"algorithm.minibatch_size is {size}, since batches of {wanted} do not make up the {frames} frames of a rollout"
-    )
+    return Normalization({})
 
 
 def _check_overrides(overrides: Sequence[str], model: Path) -> None:
@@ -196,16 +142,19 @@ def _check_overrides(overrides: Sequence[str], model: Path) -> None:
 
 
 def _choose_algorithm(archive: Archive, overrides: Sequence[str]) -> type[Algorithm]:
-    """Return the algorithm that continues the model: DQN for action values, PPO for a policy, or the requested one.
+    """Return the algorithm that continues the model: its own, or the requested one of the same networks.
 
     Raises:
         ValueError: the algorithm does not train the kind of networks that the model holds.
     """
-    default = "dqn" if archive.algorithm == "DQN" else "ppo"
+    default = {"RecurrentPPO": "ppo"}.get(archive.algorithm, archive.algorithm.lower())
     asked = [text.split("=", 1)[1] for text in overrides if text.split("=")[0] in ("algorithm", "algorithm._target_")]
     kind = find_algorithm(asked[-1] if asked else default)
-    if issubclass(kind, DQN) != (default == "dqn"):
-        held = "action values" if default == "dqn" else "a policy"
+    fits = issubclass(kind, OnPolicyActorCritic)
+    if archive.algorithm in layout.OFF_POLICY:
+        fits = kind.name == default
+    if not fits:
+        held = {"ppo": "a policy", "a2c": "a policy", "dqn": "action values"}.get(default, "a policy and action values")
         raise ValueError(f"algorithm={asked[-1]} was asked for, but {archive.path} holds {held}: leave it out.")
     return kind
 
@@ -216,43 +165,47 @@ def _hydra(value: Any) -> str:
     return words.get(str(value), str(value))
 
 
-def _check_world(archive: Archive, experiment: Experiment, config: Any, notes: list[str]) -> None:
-    """Raise ValueError unless the world's observations and actions are the model's."""
+def _check_world(archive: Archive, experiment: Experiment, config: Any, notes: list[str]) -> dict[str, torch.Size]:
+    """Return the shapes of the world's observations.
+
+    Raises:
+        ValueError: the world's observations or actions are not the model's.
+    """
     world = experiment.make_world(evaluation=True, num_envs=1)
     shapes, bounds = observation_shapes(world), action_bounds(world)
     taken = f"{action_heads(world)} actions" if bounds is None else f"{len(bounds[0])} numbers"
-    known = f"{archive.heads} actions" if archive.log_std is None else f"{len(archive.log_std)} numbers"
-    if [list(shape) for shape in shapes.values()] != [[archive.observation_size]] or taken != known:
+    known = f"{archive.heads} actions" if archive.action_size is None else f"{archive.action_size} numbers"
+    seen = archive.observations
+    alike = {name: tuple(shape) for name, shape in shapes.items()} == seen
+    if list(seen) == [""]:  # the only one, whatever its name
+        alike = [tuple(shape) for shape in shapes.values()] == list(seen.values())
+    if not alike or taken != known:
         shown = ", ".join(f"{key} {list(shape)}" for key, shape in shapes.items())
+        wanted = ", ".join(f"{key} {list(shape)}" for key, shape in seen.items())
+        wanted = f"{seen[''][0]} numbers" if list(seen) == [""] and len(seen[""]) == 1 else wanted.strip()
         raise ValueError(
-            f"{archive.path} sees {archive.observation_size} numbers and acts by {known}, but the world of "
-            f"configuration {config} shows {shown} and takes {taken}: name the world it was trained in with --config "
-            "and overrides."
+            f"{archive.path} sees {wanted} and acts by {known}, but the world of configuration {config} shows {shown} "
+            f"and takes {taken}: name the world it was trained in with --config and overrides."
         )
     if keys.ACTION_MASK in group_spec(world).keys():
         notes.append("the world masks actions: where Stable-Baselines3 chose an illegal one, the run takes a legal one")
+    return shapes
 
 
-def _write_run(learner: Learner, archive: Archive, notes: list[str]) -> Path:
+def write_run(learner: Learner, origin: dict[str, str], notes: list[str]) -> Path:
     """Write the run's folder: configuration, checkpoint and origin."""
     experiment = learner.experiment
     with Locks() as locks:
         folder = new_run(experiment, locks)
-        _write_into(folder, learner, archive, notes)
+        write_config(experiment, folder)
+        save_checkpoint(
+            folder / "checkpoints",
+            learner.frames,
+            learner.state_dict(),
+            learner.statistics(),
+            experiment.hash(),
+            score=None,
+            keep=experiment.run.keep_checkpoints,
+        )
+        write_json(folder / "converted.json", {**origin, "notes": notes})
     return run_folder(experiment)
-
-
-def _write_into(folder: Path, learner: Learner, archive: Archive, notes: list[str]) -> None:
-    experiment = learner.experiment
-    write_config(experiment, folder)
-    save_checkpoint(
-        folder / "checkpoints",
-        learner.frames,
-        learner.state_dict(),
-        learner.statistics(),
-        experiment.hash(),
-        score=None,
-        keep=experiment.run.keep_checkpoints,
-    )
-    origin = {"model": archive.path.name, "algorithm": archive.algorithm, "stable_baselines3": archive.version}
-    write_json(folder / "converted.json", {**origin, "notes": notes})

@@ -1,4 +1,4 @@
-"""Conversion of a run's policy, or its action values, to a Stable-Baselines3 model."""
+"""Conversion of a run's agent to a Stable-Baselines3 model."""
 
 from __future__ import annotations
 
@@ -9,28 +9,34 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from torch import Tensor
+import torch
 from torchrl.data import Bounded
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
-from torchrl_agent.convert import deep_q
-from torchrl_agent.convert.networks import gaussian_of, linear_layers
-from torchrl_agent.convert.reader import KNOWN
+from torchrl_agent.convert import layout, off_policy
+from torchrl_agent.convert.moments import FRESH, write_moments
+from torchrl_agent.convert.networks import Correspondence, linear_layers
+from torchrl_agent.convert.normalization import apart
+from torchrl_agent.convert.pairs import values
+from torchrl_agent.convert.settings import KNOWN, known
 from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint, write_atomically
 from torchrl_agent.core.run_names import find_run
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.heads import Gaussian
+from torchrl_agent.models.config import critic_sizes
 from torchrl_agent.modules.networks import ACTIVATIONS
 from torchrl_agent.modules.specs import action_bounds, action_heads, group_spec, mixed_choices, observation_shapes
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.transforms import read_statistics
 
+ALGORITHMS = {"ppo": "PPO", "impala": "PPO", "a2c": "A2C", "dqn": "DQN", "sac": "SAC", "td3": "TD3"}
+"""Stable-Baselines3's algorithm that goes on with an agent of ours."""
+
 
 def to_sb3(run: Path | str, output: Path, which: str = "last", trust: bool = False) -> tuple[list[Path], list[str]]:
-    """Write the agent of a run as a model for ``PPO.load``, or for ``DQN.load`` if it has action values; and, if the
-    run normalizes anything, its statistics beside it for ``VecNormalize.load``: ``NAME.vecnormalize.pkl``.
+    """Write the agent of a run as a model of the same algorithm (IMPALA as PPO, one with an LSTM as RecurrentPPO); and
+    if the run normalizes anything, its statistics beside it for ``VecNormalize.load``: ``NAME.vecnormalize.pkl``.
 
     Args:
         run: a run folder, a checkpoint file inside one, or an agent that comes with the package (``shipped:NAME``).
@@ -45,31 +51,70 @@ def to_sb3(run: Path | str, output: Path, which: str = "last", trust: bool = Fal
         ValueError: Stable-Baselines3 is not installed, the agent is more than plain networks, or a file cannot be
             written.
     """
-    try:
-        from stable_baselines3 import DQN, PPO  # an extra
-        from stable_baselines3.common.vec_env import DummyVecEnv
-    except ImportError:
-        raise ValueError('Stable-Baselines3 is not installed: pip install "torchrl_agent[sb3]".') from None
     checkpoint = find_checkpoint(find_run(run), which)
     experiment, agent = load_agent(checkpoint, "cpu", trust=trust)
+    algorithm = "RecurrentPPO" if experiment.model.memory == "lstm" else ALGORITHMS[experiment.algorithm_class.name]
+    kind, vectorized = _library(algorithm)
     world = experiment.make_world(evaluation=True, num_envs=1)
     _check(run, experiment, world)
-    stand_in = functools.partial(_StandIn, *_spaces(world))
-    worlds = DummyVecEnv([stand_in] * int(experiment.world.get("num_envs", 1)))
-    values = experiment.algorithm_class.name == "dqn"
-    arguments = _dqn_arguments(experiment, agent) if values else _arguments(experiment, agent)
-    model = (DQN if values else PPO)("MlpPolicy", worlds, **arguments, seed=experiment.seed, device="cpu")
-    model.policy.load_state_dict(_values(agent) if values else _weights(agent))
-    model.num_timesteps = load_checkpoint(checkpoint)["frames"]
-    if values:
-        deep_q.set_exploration(model, agent, experiment.total_frames)
+    spaces = _spaces(world)
+    stand_in = functools.partial(_StandIn, *spaces)
+    worlds = vectorized([stand_in] * int(experiment.world.get("num_envs", 1)))
+    policy = _policy_name(spaces[0], algorithm)
+    model = kind(policy, worlds, **_arguments(experiment, agent, algorithm), seed=experiment.seed, device="cpu")
+    saved = load_checkpoint(checkpoint)
+    model.num_timesteps = saved["frames"]
+    notes = _notes(experiment, world, algorithm)
+    notes.append(_copy(model, experiment, agent, algorithm, saved))
     path = output if output.suffix == ".zip" else output.with_name(f"{output.name}.zip")
     files: dict[Path, Callable[[Path], object]] = {path: model.save}
     if experiment.model.normalize_observations or experiment.algorithm.scale_rewards:
-        statistics = _vecnormalize(experiment, worlds, checkpoint.with_suffix(".normalization.json"))
+        sizes = {key: shape.numel() for key, shape in observation_shapes(world).items()}
+        statistics = _vecnormalize(experiment, worlds, checkpoint.with_suffix(".normalization.json"), sizes)
         files[path.with_suffix(".vecnormalize.pkl")] = statistics.save
     _write(files)
-    return list(files), _notes(experiment, world)
+    return list(files), notes
+
+
+def _library(algorithm: str) -> tuple[Any, Any]:
+    """Return the class of an algorithm, and the one that joins environments."""
+    package = "sb3-contrib" if algorithm == "RecurrentPPO" else "Stable-Baselines3"
+    try:
+        import stable_baselines3  # an extra
+        from stable_baselines3.common.vec_env import DummyVecEnv
+
+        if algorithm == "RecurrentPPO":
+            import sb3_contrib  # an extra
+
+            return sb3_contrib.RecurrentPPO, DummyVecEnv
+        return getattr(stable_baselines3, algorithm), DummyVecEnv
+    except ImportError:
+        raise ValueError(f'{package} is not installed: pip install "torchrl_agent[sb3]".') from None
+
+
+def _copy(model: Any, experiment: Experiment, agent: Agent, algorithm: str, saved: dict[str, Any]) -> str:
+    """Copy weights, moments and exploration; returns a note on the moments."""
+    model_config = experiment.model
+    memories = {"lstm_actor.": model_config.perception.memory_size} if algorithm == "RecurrentPPO" else {}
+    space = model.observation_space
+    seen = list(space.spaces) if isinstance(space, gymnasium.spaces.Dict) else [""]
+    trunk = linear_layers(agent.encoder[-1]) if model_config.shared_trunk else []
+    pairs = Correspondence(agent, algorithm, seen, memories, trunk)
+    weights = values([*pairs.pairs(target=True), *pairs.pairs()])
+    again = {f"{part}_{name}": value for name, value in weights.items() for part in ("pi", "vf") if name[0] == "f"}
+    model.policy.load_state_dict({**weights, **again} if algorithm not in layout.OFF_POLICY else weights)
+    if algorithm in layout.OFF_POLICY:
+        off_policy.set_state(model, agent, experiment)
+    apart = bool(trunk) and algorithm != "DQN"
+    if apart or experiment.frozen or (algorithm == "PPO" and experiment.algorithm_class.name != "ppo"):
+        return f"{FRESH}, its moments are not taken over"
+    return write_moments(model, pairs.pairs(), agent, saved)
+
+
+def _policy_name(seen: gymnasium.spaces.Space, algorithm: str) -> str:
+    """Return Stable-Baselines3's name of the policy for an observation space."""
+    kind = "MultiInput" if isinstance(seen, gymnasium.spaces.Dict) else "Cnn" if len(seen.shape or ()) == 3 else "Mlp"
+    return f"{kind}{'Lstm' if algorithm == 'RecurrentPPO' else ''}Policy"
 
 
 def _write(files: dict[Path, Callable[[Path], object]]) -> None:
@@ -82,29 +127,50 @@ def _write(files: dict[Path, Callable[[Path], object]]) -> None:
 
 
 def _check(run: Path | str, experiment: Experiment, world: EnvBase) -> None:
-    """Raise ValueError unless the agent is two networks that read one vector."""
-    model = experiment.model
+    """Raise ValueError unless the agent is of networks that Stable-Baselines3 has, too."""
+    model, shapes = experiment.model, observation_shapes(world)
+    perception, pictures = model.perception, [name for name, shape in shapes.items() if len(shape) == 3]
+    name = experiment.algorithm_class.name
+    plain = perception.plain and all(perception.encoders.get(key) == "nature" for key in pictures)
+    with_gap = model.memory != "none" and (perception.skip_connection or model.memory != "lstm")
     more = {
-        "model.memory": model.memory != "none",
-        "model.perception.enabled": model.perception.enabled,
         "model.layer_norm": model.layer_norm,
+        "model.memory": with_gap or (model.memory != "none" and not perception.plain),
+        "model.perception.enabled": perception.enabled and not plain,
+        "a vector encoder in model.perception.encoders": any(key not in pictures for key in perception.encoders),
+        "a picture whose convolutions are no relu": bool(pictures) and model.activation != "relu",
+        "normalized pictures": bool(pictures) and model.normalize_observations,
         "model.centralized_critic": model.centralized_critic,
-        "several observations": len(observation_shapes(world)) > 1,
+        "a module behind its beliefs": bool(model.custom_modules) or model.manager.enabled or model.world_model.enabled,
     }
     found = next((name for name, present in more.items() if present), None)
     if found is not None:
         raise ValueError(
-            f"{run} has {found}: only agents of plain networks that read one observation vector can be converted."
+            f"{run} has {found}: only agents of plain networks can be converted (with model.perception.plain=true, "
+            "encoders nature and activation relu for pictures, and memory=lstm without skip_connection)."
         )
     if mixed_choices(world):
         raise ValueError(f"{run} takes choices and numbers at once, which Stable-Baselines3 does not know.")
     bounds = action_bounds(world)
     if bounds is not None and not all(bool(end.isfinite().all()) for end in bounds):
         raise ValueError(f"{run} takes actions without bounds, which Stable-Baselines3 refuses: give the world bounds.")
-    if (name := experiment.algorithm_class.name) in ("sac", "td3"):
+    _check_algorithm(run, experiment, name, bounds is None, bool(pictures))
+
+
+def _check_algorithm(run: Path | str, experiment: Experiment, name: str, discrete: bool, pictures: bool) -> None:
+    if name == "sac" and discrete:
         raise ValueError(
-            f"{run} was trained with algorithm={name}, whose networks Stable-Baselines3 has in another form: convert a "
-            "run of ppo, a2c or dqn."
+            f"{run} is a SAC of discrete actions, which Stable-Baselines3 lacks: train it with dqn or ppo."
+        )
+    if name == "sac" and experiment.algorithm.deviation != "exp":
+        raise ValueError(
+            f"{run} was trained with algorithm.deviation=softplus, Stable-Baselines3's SAC has exp: train it with "
+            "algorithm.deviation=exp."
+        )
+    if name in ("sac", "td3") and (pictures or experiment.model.shared_trunk):
+        raise ValueError(
+            f"{run} shares an encoder or a trunk between policy and values, Stable-Baselines3's {name.upper()} has one "
+            "for each: convert a run of ppo, a2c or dqn."
         )
     if getattr(experiment.algorithm, "dueling", False):
         raise ValueError(
@@ -113,14 +179,21 @@ def _check(run: Path | str, experiment: Experiment, world: EnvBase) -> None:
         )
 
 
-def _spaces(world: EnvBase) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Space]:
+def _spaces(world: EnvBase) -> tuple[gymnasium.spaces.Space, gymnasium.spaces.Space]:
     """Return one agent's observation and action spaces of Gymnasium."""
+    boxes = {name: _box(world, name, tuple(shape)) for name, shape in observation_shapes(world).items()}
+    seen = next(iter(boxes.values())) if len(boxes) == 1 else gymnasium.spaces.Dict(boxes)
+    return seen, _action_space(world)
+
+
+def _box(world: EnvBase, name: str, shape: tuple[int, ...]) -> gymnasium.spaces.Box:
     seen = group_spec(world)
-    name, shape = next(iter(observation_shapes(world).items()))
+    if seen[name].dtype == torch.uint8:
+        return gymnasium.spaces.Box(0, 255, shape, np.uint8)
     low, high = -np.inf, np.inf
     if isinstance(seen[name], Bounded):
         low, high = (bound[(0,) * seen.ndim].numpy() for bound in (seen[name].space.low, seen[name].space.high))
-    return gymnasium.spaces.Box(low, high, tuple(shape), np.float32), _action_space(world)
+    return gymnasium.spaces.Box(low, high, shape, np.float32)
 
 
 def _action_space(world: EnvBase) -> gymnasium.spaces.Space:
@@ -139,75 +212,44 @@ class _StandIn(gymnasium.Env):
         self.observation_space, self.action_space = observation_space, action_space
 
 
-def _arguments(experiment: Experiment, agent: Agent) -> dict[str, Any]:
-    """Return the run's hyper-parameters and network as arguments of Stable-Baselines3's PPO."""
-    found = _known(experiment, KNOWN["PPO"])
-    if experiment.algorithm_class.name != "ppo":  # learns once from each rollout
-        frames = experiment.algorithm.rollout_steps * int(experiment.world.get("num_envs", 1))
+def _arguments(experiment: Experiment, agent: Agent, algorithm: str) -> dict[str, Any]:
+    """Return the run's hyper-parameters and network as arguments of Stable-Baselines3's algorithm."""
+    config, found = experiment.algorithm, known(experiment, KNOWN[algorithm])
+    frames = getattr(config, "rollout_steps", 0) * int(experiment.world.get("num_envs", 1))
+    if algorithm in layout.OFF_POLICY:
+        found |= off_policy.to_theirs(experiment)
+    elif algorithm == "A2C":
+        optimizer = {"use_rms_prop": config.optimizer == "rmsprop", "rms_prop_eps": config.adam_epsilon}
+        found |= {**optimizer, "normalize_advantage": False}
+    elif experiment.algorithm_class.name != "ppo":  # learns once from each rollout
         found |= {"n_epochs": 1, "batch_size": frames, "normalize_advantage": False}
-    sizes = {
-        name: [layer.out_features for layer in linear_layers(network)[:-1]]
-        for name, network in (("pi", agent.actor), ("vf", agent.critic))
-    }
-    network = {"net_arch": sizes, "activation_fn": ACTIVATIONS[experiment.model.activation]}
+    network = _network(experiment, agent, algorithm)
+    if algorithm == "A2C":
+        eps = {"eps": config.adam_epsilon}
+        rmsprop, kind = {**eps, "alpha": config.rmsprop_decay, "weight_decay": 0}, torch.optim.Adam
+        network |= {"optimizer_kwargs": eps, "optimizer_class": kind}
+        if config.optimizer == "rmsprop":
+            network |= {"optimizer_kwargs": rmsprop, "optimizer_class": torch.optim.RMSprop}
     return {**found, "policy_kwargs": network}
 
 
-def _dqn_arguments(experiment: Experiment, agent: Agent) -> dict[str, Any]:
-    """Return the run's hyper-parameters and network as arguments of Stable-Baselines3's DQN."""
-    sizes = [layer.out_features for layer in linear_layers(agent.critic)[:-1]]
-    counted = deep_q.to_theirs(experiment.algorithm, int(experiment.world.get("num_envs", 1)), experiment.total_frames)
-    network = {"net_arch": sizes, "activation_fn": ACTIVATIONS[experiment.model.activation]}
-    return {**_known(experiment, KNOWN["DQN"]), **counted, "policy_kwargs": network}
+def _network(experiment: Experiment, agent: Agent, algorithm: str) -> dict[str, Any]:
+    """Return the run's network as ``policy_kwargs``."""
+    model = experiment.model
+    policy, value = list(model.hidden_sizes), list(critic_sizes(model, model.hidden_sizes))
+    values = "qf" if algorithm in layout.SQUASHED else "vf"
+    sizes: Any = policy if algorithm == "DQN" else {"pi": policy, values: value}
+    result: dict[str, Any] = {"net_arch": sizes, "activation_fn": ACTIVATIONS[model.activation]}
+    if agent.perception is not None and len(agent.perception.encoders):
+        name = "features_dim" if len(agent.normalizer.in_keys) == 1 else "cnn_output_dim"
+        result["features_extractor_kwargs"] = {name: model.perception.embedding_size}
+    if algorithm == "RecurrentPPO":
+        lstm = {"lstm_hidden_size": model.perception.memory_size, "shared_lstm": True, "enable_critic_lstm": False}
+        result |= lstm
+    return result
 
 
-def _known(experiment: Experiment, names: dict[str, str]) -> dict[str, Any]:
-    """Return the run's hyper-parameters among ``names``, by Stable-Baselines3's names."""
-    found = {}
-    for theirs, ours in names.items():
-        section, *rest = ours.split(".")
-        owner = experiment.algorithm
-        if section != "world" and hasattr(owner, rest[0]):  # the number of worlds is that of the vector environment
-            found[theirs] = functools.reduce(getattr, rest, owner)
-    return found
-
-
-def _weights(agent: Agent) -> dict[str, Tensor]:
-    """Return the agent's weights by Stable-Baselines3's names; every second of its layers is an activation."""
-    networks = {"policy_net": (agent.actor, "action_net"), "value_net": (agent.critic, "value_net")}
-    result = {}
-    for name, (network, last) in networks.items():
-        *hidden, output = linear_layers(network)
-        named = {f"mlp_extractor.{name}.{2 * index}": layer for index, layer in enumerate(hidden)} | {last: output}
-        for place, layer in named.items():
-            result.update({f"{place}.weight": layer.weight, f"{place}.bias": layer.bias})
-    return {**result, **_continuous(agent, result)}
-
-
-def _continuous(agent: Agent, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of continuous actions: means in the world's unit, not in half ranges, and deviations."""
-    if not any(isinstance(module, Gaussian) for module in agent.actor_head.modules()):
-        return {}
-    gaussian = gaussian_of(agent)
-    half_range = gaussian.half_range
-    return {
-        "action_net.weight": weights["action_net.weight"] * half_range.unsqueeze(-1),
-        "action_net.bias": weights["action_net.bias"] * half_range + gaussian.center,
-        "log_std": gaussian.log_std + half_range.log(),
-    }
-
-
-def _values(agent: Agent) -> dict[str, Tensor]:
-    """Return the weights of the agent's action values by Stable-Baselines3's names, also for the target network."""
-    return {
-        f"{network}.q_net.{2 * index}.{part}": getattr(layer, part)
-        for network in ("q_net", "q_net_target")
-        for index, layer in enumerate(linear_layers(agent.critic))
-        for part in ("weight", "bias")
-    }
-
-
-def _vecnormalize(experiment: Experiment, worlds: Any, path: Path) -> Any:
+def _vecnormalize(experiment: Experiment, worlds: Any, path: Path, sizes: dict[str, int]) -> Any:
     """Return a ``VecNormalize`` with the statistics of a checkpoint's JSON file."""
     from stable_baselines3.common.vec_env import VecNormalize  # an extra
 
@@ -220,29 +262,36 @@ def _vecnormalize(experiment: Experiment, worlds: Any, path: Path) -> Any:
         clip_reward=experiment.algorithm.clip_rewards,
         gamma=experiment.algorithm.gamma,
     )
-    parts = {"obs": wrapper.obs_rms if wrapper.norm_obs else None, "ret": wrapper.ret_rms}
-    for name, running in parts.items():
-        if running is not None:
-            running.mean, running.var = (np.asarray(statistics[f"{name}_{field}"]) for field in ("mean", "var"))
-            running.count = float(np.asarray(statistics[f"{name}_count"]))
+    parts = [(wrapper.ret_rms, "ret", statistics)]
+    if wrapper.norm_obs and isinstance(wrapper.obs_rms, dict):
+        each = apart(statistics, sizes)
+        parts += [(running, "obs", each[key]) for key, running in wrapper.obs_rms.items()]
+    elif wrapper.norm_obs:
+        parts.append((wrapper.obs_rms, "obs", statistics))
+    for running, name, found in parts:
+        running.mean, running.var = (np.asarray(found[f"{name}_{field}"]) for field in ("mean", "var"))
+        running.count = float(np.asarray(found[f"{name}_count"]))
     return wrapper
 
 
-def _notes(experiment: Experiment, world: EnvBase) -> list[str]:
+def _notes(experiment: Experiment, world: EnvBase, algorithm: str) -> list[str]:
     """Return notes on differences of the converted model from the run."""
     notes = []
     name, schedule = experiment.algorithm_class.name, experiment.algorithm.learning_rate.schedule
     if schedule != "constant":
         notes.append(f"the learning rate is constant in the model, where the run has the schedule {schedule}")
-    if name == "dqn":
-        notes += deep_q.differences(experiment.algorithm)
-    elif name != "ppo":
+    if algorithm in layout.OFF_POLICY:
+        notes += off_policy.differences(experiment.algorithm)
+    elif name == "a2c" and algorithm == "A2C" and experiment.algorithm.num_minibatches > 1:
+        notes.append("each rollout is one minibatch in the model, where the run has several")
+    elif name not in ("ppo", "a2c") or (name == "a2c" and algorithm != "A2C"):
         notes.append(f"{name} goes on as PPO with one epoch of one minibatch")
     if experiment.model.shared_trunk and name != "dqn":
         notes.append("policy and value get a copy each of the shared trunk, which part when trained on")
+    if algorithm == "RecurrentPPO":
+        notes.append("the critic reads the policy's LSTM but does not train it (shared_lstm=True), which ours does")
     if keys.ACTION_MASK in group_spec(world).keys():
         notes.append(
             "the world masks actions, which the model does not know: where it chooses an illegal one, the run would not"
         )
-    notes.append("the optimizer starts afresh, its moments are not taken over")
     return notes

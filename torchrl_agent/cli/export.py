@@ -1,4 +1,6 @@
-"""``torchrl-agent export`` and ``convert``: agents as files of PyTorch, ONNX or Stable-Baselines3."""
+"""``torchrl-agent export`` and ``convert``: agents as files of PyTorch, ONNX, Stable-Baselines3 or the Arena's first
+trainer.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import argparse
 from pathlib import Path
 
 from torchrl_agent.cli.arguments import add_run, run_of
-from torchrl_agent.convert import from_sb3, to_sb3
+from torchrl_agent.convert import from_reference, from_sb3, to_reference, to_sb3
 from torchrl_agent.export import export_run
 from torchrl_agent.modules.networks import ACTIVATIONS
 
@@ -38,25 +40,37 @@ def run_export(parsed: argparse.Namespace) -> None:
 
 
 def add_convert(verb: argparse.ArgumentParser) -> None:
-    """Add the two directions of conversion."""
-    ways = verb.add_subparsers(dest="way", required=True, metavar="sb3|to-sb3", parser_class=type(verb))
-
-    way = ways.add_parser("sb3", help="make a run of a Stable-Baselines3 model: PPO, A2C, DQN or RecurrentPPO")
+    """Add the libraries and the directions of conversion."""
+    names = "sb3|to-sb3|reference|to-reference"
+    ways = verb.add_subparsers(dest="way", required=True, metavar=names, parser_class=type(verb))
+    way = ways.add_parser("sb3", help="make a run of a Stable-Baselines3 model")
     way.add_argument("model", metavar="MODEL.zip", type=Path)
     way.add_argument("--vecnormalize", type=Path, metavar="FILE", help="its statistics: .pkl (with --trust) or .json")
-    way.add_argument("--trust", action="store_true", help="run code of others: that of a .pkl, or of a configuration")
-    way.add_argument("--config", default="arena_long", help="configuration of the world it was trained in (arena_long)")
-    way.add_argument("--run-name", metavar="NAME", help="name of the run's folder")
+    _add_world(way, "arena_long")
     way.add_argument("--activation", choices=tuple(ACTIVATIONS), help="where the model does not say")
-    way.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration")
     way.set_defaults(convert=_from)
-
-    way = ways.add_parser(
-        "to-sb3", help="write a run's agent as a Stable-Baselines3 model: PPO, or DQN of algorithm=dqn"
-    )
+    way = ways.add_parser("to-sb3", help="write a run's agent as a Stable-Baselines3 model of the same algorithm")
     add_run(way)
     way.add_argument("output", metavar="OUTPUT.zip", type=Path)
     way.set_defaults(convert=_to)
+    way = ways.add_parser("reference", help="make a run of an ActorCritic that the Arena's first trainer saved")
+    way.add_argument("model", metavar="MODEL.pt", type=Path)
+    way.add_argument("--statistics", type=Path, metavar="FILE", help="its .json (MODEL_normalization.json)")
+    _add_world(way, "arena_long")
+    way.add_argument("--activation", choices=tuple(ACTIVATIONS), default="silu", help="the file does not say (silu)")
+    way.set_defaults(convert=_from_reference)
+    way = ways.add_parser("to-reference", help="write a run's agent as such a file")
+    add_run(way)
+    way.add_argument("output", metavar="OUTPUT.pt", type=Path)
+    way.set_defaults(convert=_to_reference)
+
+
+def _add_world(way: argparse.ArgumentParser, config: str) -> None:
+    """Add the world that a model was trained in."""
+    way.add_argument("--trust", action="store_true", help="run code of others: that of a .pkl, or of a configuration")
+    way.add_argument("--config", default=config, help=f"configuration of the world it was trained in ({config})")
+    way.add_argument("--run-name", metavar="NAME", help="name of the run's folder")
+    way.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration")
 
 
 def run_convert(parsed: argparse.Namespace) -> None:
@@ -83,3 +97,13 @@ def _from(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
 
 def _to(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
     return to_sb3(run_of(parsed), parsed.output, parsed.checkpoint)
+
+
+def _from_reference(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
+    where = (parsed.config, parsed.overrides, parsed.run_name, parsed.statistics)
+    folder, notes = from_reference(parsed.model, *where, parsed.activation, parsed.trust)
+    return [folder], notes
+
+
+def _to_reference(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
+    return to_reference(run_of(parsed), parsed.output, parsed.checkpoint)

@@ -20,6 +20,7 @@ from torchrl_agent.core.devices import check_room
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import group_spec
+from torchrl_agent.optimization.schedules import LearningRateConfig, check_schedule
 from torchrl_agent.optimization.sharding import own_state, whole_state
 from torchrl_agent.training.collector import (
     RolloutCollector,
@@ -30,7 +31,7 @@ from torchrl_agent.training.collector import (
 )
 from torchrl_agent.training.governor import Governor, GovernorConfig
 from torchrl_agent.training.metrics import EpisodeWindow
-from torchrl_agent.transforms import get_statistics
+from torchrl_agent.transforms import get_statistics, set_statistics
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +169,24 @@ class Learner:
     def statistics(self) -> dict[str, Any]:
         """Normalization statistics as plain numbers."""
         return get_statistics(self.agent.normalizer, self.algorithm.scaler)
+
+    def set_normalization_stats(self, statistics: dict[str, Any]) -> None:
+        """Set normalization statistics, or some of them, by the names of :meth:`statistics`.
+
+        Raises:
+            ValueError: a name is unknown, or a value does not fit; nothing is changed then.
+        """
+        set_statistics(self.agent.normalizer, self.algorithm.scaler, {**self.statistics(), **statistics})
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Train on at a constant learning rate, instead of the schedule's.
+
+        Raises:
+            ValueError: it is not above 0.
+        """
+        schedule = LearningRateConfig(rate)
+        check_schedule(schedule)
+        self.algorithm.config.learning_rate = schedule
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values from which :meth:`load_state_dict` continues bit by bit."""

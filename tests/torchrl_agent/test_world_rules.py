@@ -55,7 +55,7 @@ def test_the_rules_of_time_limits_and_continuous_actions(world, gamma, per_core)
     assert experiment.algorithm.gamma == gamma and experiment.world["num_envs"] == min(64, per_core * CORES)
     ppo, continuous = experiment.algorithm, per_core == 8
     learning = (ppo.num_epochs, ppo.minibatch_size, ppo.learning_rate.initial, ppo.entropy_coeff)
-    assert learning == ((10, 128, 3e-4, 0.0) if continuous else (4, 256, 1e-3, 0.01))
+    assert learning == ((10, 64, 3e-4, 0.0) if continuous else (4, 256, 1e-3, 0.01))
     assert experiment.model.initial_std == (0.37 if continuous else 1.0)
 
 
@@ -64,7 +64,13 @@ def test_overrides_are_stronger_than_rules_and_known_to_them():
         "gym:CartPole-v1", "world.num_envs=3", "algorithm.rollout_steps=50", "algorithm.gamma=0.9"
     )
     assert experiment.world["num_envs"] == 3 and experiment.algorithm.gamma == 0.9
-    assert experiment.algorithm.minibatch_size == 150  # of all frames; else of whole sequences, up to 256
+    assert experiment.algorithm.minibatch_size == 150  # of all frames
+
+
+@pytest.mark.parametrize("override", ["policy=gru", "model.memory=lstm", "model.perception.reconstruction_coeff=1"])
+def test_minibatches_of_agents_that_learn_from_sequences_are_whole_ones(override):
+    experiment = Experiment.load("gym:Pendulum-v1", "world.num_envs=4", override)
+    assert experiment.algorithm.minibatch_size == experiment.algorithm.rollout_steps == 128
 
 
 def test_replays_make_as_many_updates_as_their_papers():

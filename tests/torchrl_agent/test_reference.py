@@ -55,7 +55,7 @@ def test_an_algorithms_table_has_what_it_does_not_share():
     tables = {name: [key.name for key in keys] for name, keys in TOOL["sections"]().items()}
     assert "gamma" in tables["every algorithm"]
     assert "hindsight" in tables["dqn, sac and td3"]
-    assert tables["algorithm=sac"] == ["num_steps", "initial_temperature", "target_entropy"]
+    assert tables["algorithm=sac"] == ["num_steps", "initial_temperature", "deviation", "target_entropy"]
     (rate,) = [key for key in TOOL["sections"]()["algorithm=a2c"] if key.name == "learning_rate.initial"]
     assert rate.default == "`0.001`"
 

@@ -76,7 +76,14 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
                 write_json(parsed.keep, kept)
     found = {name: kept[f"{name} {parsed.steps}"] for name in names}
     print("\n".join(table(found)))
-    return {"agents": parsed.agents, "steps": parsed.steps, "seed": parsed.seed, "cases": found}
+    return {
+        "config": "diagnosis",
+        "overrides": [],
+        "agents": parsed.agents,
+        "steps": parsed.steps,
+        "seed": parsed.seed,
+        "cases": found,
+    }
 
 
 def cases(agents: list[str], faults: int, healthy: int, seed: int) -> list[str]:

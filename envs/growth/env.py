@@ -20,7 +20,7 @@ from envs.growth.events import events
 from envs.growth.observation import names, observe
 from envs.growth.picture import SIZE, draw
 from envs.growth.rules import HEADS, OPERATIONS, Rules, head_sizes, make_rules
-from envs.growth.scoring import ends, potential, statistics
+from envs.growth.scoring import ends, events, potential, statistics
 from envs.growth.scripted import players
 from envs.growth.state import STREAM_START, State, spawn
 from envs.growth.tasks import NEEDED, Task, at_once, make_task
@@ -163,7 +163,7 @@ class GrowthEnv(World):
         return players(self)
 
     def events(self, world: int = 0) -> list[dict[str, Any]]:
-        """Return the events of one world's running episode, as plain values (envs/growth/events.py)."""
+        """Return the events of one world's running episode, as plain values (envs/growth/scoring.py)."""
         return [event.as_dict() for event in events(self.state, world)]
 
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:

@@ -10,7 +10,7 @@ from envs import GrowthEnv
 from envs.growth.dynamics import panics
 from envs.growth.events import events
 from envs.growth.rules import PERMANENT, PLACEHOLDERS, PRUNED, TRAINING, WAIT, Rules
-from envs.growth.scoring import potential
+from envs.growth.scoring import events, potential
 from envs.growth.tasks import DISTANCES, LENGTH, make_task
 from envs.toolkit.records import named_tensors
 from torchrl_agent import Experiment

@@ -1,8 +1,8 @@
 """Growing networks: host networks in training, and an agent that decides how each develops.
 
 ``env.py`` is the TorchRL environment, ``dynamics.py`` a step of the game, ``network.py`` the hosts with their modules,
-``optimizer.py`` their training, ``lifecycle.py`` and ``actions.py`` the rules of slots, ``tasks.py`` the data,
-``scripted.py`` the scripted policies and ``events.py`` what happened in an episode.
+``optimizer.py`` their training, ``lifecycle.py`` and ``actions.py`` the rules of slots, ``tasks.py`` the data and
+``scripted.py`` the scripted policies.
 """
 
 from envs.growth.env import GrowthEnv

@@ -16,7 +16,6 @@ from envs.base.game import Names
 from envs.base.world import World
 from envs.growth.actions import Tables, action_mask, head_mask, legal_slots, make_tables
 from envs.growth.dynamics import advance
-from envs.growth.events import events
 from envs.growth.observation import names, observe
 from envs.growth.picture import SIZE, draw
 from envs.growth.rules import HEADS, OPERATIONS, Rules, head_sizes, make_rules

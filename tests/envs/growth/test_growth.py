@@ -8,7 +8,6 @@ from growing import GERMINATE, KEEP, PRUNE, SMALL, act, grown, small, wait
 
 from envs import GrowthEnv
 from envs.growth.dynamics import panics
-from envs.growth.events import events
 from envs.growth.rules import PERMANENT, PLACEHOLDERS, PRUNED, TRAINING, WAIT, Rules
 from envs.growth.scoring import events, potential
 from envs.growth.tasks import DISTANCES, LENGTH, make_task

@@ -43,7 +43,7 @@ DIGITS = 5
 
 @dataclass(frozen=True)
 class Reference:
-    """What is usual of a healthy agent.
+    """Usual behavior of a healthy agent: probes of its belief, scales, and usual values and limits of evidence.
 
     Args:
         checkpoint: name of the checkpoint that was played.

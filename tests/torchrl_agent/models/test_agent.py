@@ -198,7 +198,6 @@ def test_observations_are_clipped_as_configured():
     ("config", "culprit"),
     [
         ({"activation": "sine"}, "model.activation"),
-        ({"hidden_sizes": []}, "model.hidden_sizes"),
         ({"hidden_sizes": [8, 0]}, "model.hidden_sizes"),
         ({"hidden_sizes": [-8]}, "model.hidden_sizes"),
         ({"hidden_sizes": [], "shared_trunk": True}, "model.hidden_sizes"),

@@ -80,10 +80,10 @@ def measure_families(
             learner, inequality = _live(Experiment.load(config, *overrides, *settings), trait)
             ginis[name].append(inequality)
             if name == "without":
-                looks = learner.evolution.looks
+                steps = learner.evolution.steps
                 for gene, values in shifts.items():
-                    values.append((looks[-1].after[gene].mean() - looks[0].before[gene].mean()).item())
-                pairs += [generations(*both) for both in itertools.pairwise(looks)]
+                    values.append((steps[-1].after[gene].mean() - steps[0].before[gene].mean()).item())
+                pairs += [generations(*both) for both in itertools.pairwise(steps)]
     return {
         "seeds": list(seeds),
         "trait": trait,
@@ -128,17 +128,19 @@ def _live(experiment: Experiment, trait: str) -> tuple[PopulationLearner, float]
         if 2 * iteration.frames > learner.total_frames:
             owned = [metrics[f"rollout/{MONEY}"] for metrics in learner.member_metrics]
             found.append(gini(torch.tensor(owned, dtype=torch.float64)))
-    if len(learner.evolution.looks) < 2:
-        raise ValueError(f"configuration {experiment.name} ends before a second look: give a larger total_frames=.")
+    if len(learner.evolution.steps) < 2:
+        raise ValueError(
+            f"configuration {experiment.name} ends before a second evolution step: give a larger total_frames=."
+        )
     return learner, sum(found) / len(found)
 
 
-def generations(look: EvolutionStep, following: EvolutionStep) -> Tensor:
+def generations(step: EvolutionStep, following: EvolutionStep) -> Tensor:
     """Return the mean fitness of the parents of children born at an evolution step, and the children's own at the
     following one, each in standard deviations from that step's mean, [children, 2]; pairs with NaN are left out.
     """
-    before, after = (_standardized(each.fitness) for each in (look, following))
-    pairs = torch.stack((before[look.parents].mean(1), after), 1)[look.children]
+    before, after = (_standardized(each.fitness) for each in (step, following))
+    pairs = torch.stack((before[step.parents].mean(1), after), 1)[step.children]
     return pairs[~pairs.isnan().any(1)]
 
 

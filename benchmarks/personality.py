@@ -109,7 +109,7 @@ def fortunes(learner: PopulationLearner) -> dict[str, list[float]]:
     for _ in iterate(learner):
         owned = [metrics[f"rollout/{MONEY}"] for metrics in learner.member_metrics]
         found[generation] = torch.tensor(owned, dtype=torch.float64)
-        generation = len(learner.evolution.looks)
+        generation = len(learner.evolution.steps)
     return {"money": [each.mean().item() for each in found.values()], "gini": [gini(each) for each in found.values()]}
 
 

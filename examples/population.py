@@ -10,7 +10,7 @@ def main(frames: int = 400_000, *overrides: str) -> dict[str, list[float]]:
     experiment = Experiment.load("arena_pbt", f"total_frames={frames}", *overrides)
     for iteration in learn(experiment):
         evolution = iteration.learner.evolution
-        print(f"{iteration.frames:,} frames of each, {len(evolution.looks)} steps of evolution")
+        print(f"{iteration.frames:,} frames of each, {len(evolution.steps)} steps of evolution")
     genes = {name: values.tolist() for name, values in evolution.genes.items()}
     for name, values in genes.items():
         print(name, ", ".join(f"{value:.2g}" for value in values))

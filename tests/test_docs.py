@@ -528,8 +528,8 @@ def test_a_population_learns_as_its_page_says(folder):
         "population.evolve={_target_: my_module.worst_copies_best}",
     ]
     evolution = Experiment.load("smoke", "device=cpu", *words).make_learner().evolution
-    assert evolution.look(256, torch.tensor([3.0, 1.0, 2.0])).parents[:, 0].tolist() == [0, 0, 2]
-    assert evolution.look(512, torch.tensor([3.0, math.nan, 2.0])).parents[:, 0].tolist() == [0, 1, 0]
+    assert evolution.step(256, torch.tensor([3.0, 1.0, 2.0])).parents[:, 0].tolist() == [0, 0, 2]
+    assert evolution.step(512, torch.tensor([3.0, math.nan, 2.0])).parents[:, 0].tolist() == [0, 1, 0]
 
 
 def test_a_league_learns_as_its_page_says():

@@ -45,12 +45,12 @@ def test_the_sign_test_by_hand():
 def test_children_are_compared_with_the_mean_of_their_parents():
     fitness = torch.tensor([0.0, 1.0, 2.0, 3.0])
     parents = torch.tensor([[2, 3], [1, 1], [2, 2], [3, 3]])
-    look = EvolutionStep(1, fitness, parents, {}, {})
+    step = EvolutionStep(1, fitness, parents, {}, {})
     later = EvolutionStep(2, torch.tensor([8.0, 4.0, 4.0, 0.0]), parents, {}, {})
     deviation = math.sqrt(1.25)
-    assert generations(look, later).tolist() == [pytest.approx([1 / deviation, 4 / math.sqrt(8)])]
+    assert generations(step, later).tolist() == [pytest.approx([1 / deviation, 4 / math.sqrt(8)])]
     unknown = EvolutionStep(2, torch.tensor([math.nan, 4.0, 4.0, 0.0]), parents, {}, {})
-    assert generations(look, unknown).shape == (0, 2)
+    assert generations(step, unknown).shape == (0, 2)
 
 
 def test_a_correlation_has_its_interval():
@@ -84,7 +84,7 @@ def test_it_measures_from_the_command_line(capsys):
     expected = [a - b for a, b in zip(shift["world.traits.curiosity"], shift["neutral"], strict=True)]
     assert shift["difference"]["mean"] == pytest.approx(sum(expected) / 2)
     assert any(expected)
-    assert found["heritability"]["pairs"] == 2 * 2 * 3, "two children at each look but the last, of two populations"
+    assert found["heritability"]["pairs"] == 2 * 2 * 3, "two children at each step but the last, of two populations"
     assert all(0 <= value < 1 for name in ("with", "without") for value in found["gini"][name])
     assert found["gini"]["with"] != found["gini"]["without"]
 
@@ -103,7 +103,7 @@ def test_without_wealth_there_is_one_population_per_seed(capsys):
         (["smoke"], "configuration smoke has no families: set population.evolve=genetic"),
         (["families", *SMALL, "--trait", "wit"], "lacks the gene wit, which this measures"),
         (["families", *SMALL, "world.drives=false", "character.scale=0", "--wealth", "0"], "lacks the statistic money"),
-        (["families", *SMALL, "total_frames=96"], "ends before a second look: give a larger total_frames="),
+        (["families", *SMALL, "total_frames=96"], "ends before a second evolution step: give a larger total_frames="),
     ],
 )
 def test_what_cannot_be_measured(capsys, words, sentence):

@@ -127,6 +127,6 @@ def judge_members(learner: PopulationLearner, episodes: int, seed: int, determin
     members, algorithm = learner.members, learner.algorithm
     agent = MembersAgent(algorithm.stack, algorithm.template.agent)
     env = learner.experiment.make_world(evaluation=True, num_envs=members * episodes, seed=seed)
-    learner.households.send(env, learner.evolution.genes)
+    learner.inheritance.send(env, learner.evolution.genes)
     found = evaluate_policy(agent.policy, agent.attach(env), deterministic, learner.experiment.evaluation.max_steps)
     return found[keys.EPISODE_RETURN].view(members, episodes).mean(1)

@@ -58,7 +58,7 @@ class Evolution:
         genes: genes of the members.
         founders: the first member that each one descends from, int64 [P].
         partners: partner of each member in a lasting couple, int64 [P]; itself where it has none.
-        looks: all evolution steps, oldest first.
+        steps: all evolution steps, oldest first.
         births: number of replacements of a member, by a copy or a child.
 
     Raises:
@@ -78,7 +78,7 @@ class Evolution:
                 )
             self.genes[name] = self._first(gene, value)
         self.founders = torch.arange(config.members)
-        self.looks: list[EvolutionStep] = []
+        self.steps: list[EvolutionStep] = []
         self.births = 0
         self._copied_at = torch.full((config.members,), -(2**62))
 
@@ -96,23 +96,23 @@ class Evolution:
         """True if the next evolution step is due after this many frames of each member."""
         if self.config.evolve == "none":
             return False
-        if not self.looks:
+        if not self.steps:
             return frames >= max(self.config.warmup, self.config.every)
-        return frames - self.looks[-1].frames >= self.config.every
+        return frames - self.steps[-1].frames >= self.config.every
 
-    def look(self, frames: int, fitness: Tensor) -> EvolutionStep:
+    def step(self, frames: int, fitness: Tensor) -> EvolutionStep:
         """Make an evolution step: judge members by fitness [P], replace some by copies or children, and mutate."""
         judged = torch.where(frames - self._copied_at >= self.config.grace, fitness.double(), torch.nan)
         parents = checked_parents(self.rule(judged, self.genes, self.random), self.config)
-        look = EvolutionStep(frames, fitness, parents, self.genes, {})
-        for name, values in look.before.items():
-            look.after[name] = torch.where(look.children, self._handed_down(name, values, parents), values)
-        self.genes = look.after
+        step = EvolutionStep(frames, fitness, parents, self.genes, {})
+        for name, values in step.before.items():
+            step.after[name] = torch.where(step.children, self._handed_down(name, values, parents), values)
+        self.genes = step.after
         self.founders = self.founders[parents[:, 0]]
-        self._copied_at = torch.where(look.children, frames, self._copied_at)
-        self.looks.append(look)
-        self.births += int(look.children.sum())
-        return look
+        self._copied_at = torch.where(step.children, frames, self._copied_at)
+        self.steps.append(step)
+        self.births += int(step.children.sum())
+        return step
 
     def _handed_down(self, name: str, values: Tensor, parents: Tensor) -> Tensor:
         """Values of a gene for descendants of these parents, [P]."""
@@ -140,7 +140,7 @@ class Evolution:
             "founders": self.founders,
             "partners": self.partners.clone(),
             "copied_at": self._copied_at,
-            "looks": [vars(look) for look in self.looks],
+            "steps": [vars(step) for step in self.steps],
             "random": self.random.get_state(),
         }
 
@@ -157,8 +157,8 @@ class Evolution:
         self.genes = state["genes"]
         self.founders, self._copied_at = state["founders"], state["copied_at"]
         self.partners.copy_(state.get("partners", torch.arange(len(self.partners))))
-        self.looks = [EvolutionStep(**{**look, "parents": _pairs(look["parents"])}) for look in state["looks"]]
-        self.births = sum(int(look.children.sum()) for look in self.looks)
+        self.steps = [EvolutionStep(**{**step, "parents": _pairs(step["parents"])}) for step in state["steps"]]
+        self.births = sum(int(step.children.sum()) for step in self.steps)
         self.random.set_state(state["random"])
 
 

@@ -68,11 +68,11 @@ class Inheritance:
             money = finished[MONEY][finished[keys.EPISODE_COMPLETE] > 0].double()
             self._owned[:, member] += torch.stack((money.sum(), torch.tensor(float(len(money)))))
 
-    def bequeath(self, look: EvolutionStep) -> None:
+    def bequeath(self, step: EvolutionStep) -> None:
         """Give children their fraction of the money that their parents owned in the end."""
         total, count = self._owned
-        left = self.wealth * (total / count.clamp_min(1))[look.parents].mean(1)
-        self.inherited = torch.where(look.children, left, self.inherited)
+        left = self.wealth * (total / count.clamp_min(1))[step.parents].mean(1)
+        self.inherited = torch.where(step.children, left, self.inherited)
         self._owned.zero_()
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -86,30 +86,30 @@ class Inheritance:
 
 
 def inherit(
-    algorithm: MembersAlgorithm, look: EvolutionStep, how: str, newborn: Callable[[int], Algorithm], own: slice
+    algorithm: MembersAlgorithm, step: EvolutionStep, how: str, newborn: Callable[[int], Algorithm], own: slice
 ) -> None:
     """Apply an evolution step to the rows of members.
 
     Args:
         algorithm: algorithm of the members.
-        look: the evolution step; copies are of the first parent, with its statistics and its optimizer.
+        step: the evolution step; copies are of the first parent, with its statistics and its optimizer.
         how: one of :data:`~torchrl_agent.population.config.INHERITANCES`, the weights of those with two parents.
         newborn: makes the algorithm of a child with fresh weights.
         own: the members whose rows are on this rank.
     """
-    flat, parents = algorithm.stack.flat.detach(), look.parents.unbind(1)
+    flat, parents = algorithm.stack.flat.detach(), step.parents.unbind(1)
     mean = torch.stack([ranks.taken_rows(flat, each) for each in parents], 1).mean(1) if how == "mean" else None
     algorithm.copy(parents[0])
     if mean is not None:
         flat.copy_(mean)  # unchanged for members that stay
     elif how == "fresh":
-        for place in look.children[own].nonzero().flatten().tolist():
+        for place in step.children[own].nonzero().flatten().tolist():
             algorithm.begin_anew(place, tensors_of(Member(newborn(own.start + place))))
 
 
-def lr_scales(look: EvolutionStep | None, config: PopulationConfig) -> Tensor:
+def lr_scales(step: EvolutionStep | None, config: PopulationConfig) -> Tensor:
     """Factor on the learning rate of each member after an evolution step, [P]."""
     lr_scale = torch.ones(config.members)
-    if look is not None and config.evolve == "genetic":
-        lr_scale[look.children] = SCHOOLINGS[config.family.schooling]
+    if step is not None and config.evolve == "genetic":
+        lr_scale[step.children] = SCHOOLINGS[config.family.schooling]
     return lr_scale

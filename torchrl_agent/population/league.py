@@ -119,10 +119,10 @@ class League:
         """Exclude running games with one of these players from the results, as the player has been replaced."""
         self.clean &= ~torch.isin(self.seats.player, players).any(1)
 
-    def follow(self, look: EvolutionStep) -> None:
+    def follow(self, step: EvolutionStep) -> None:
         """Give children the standings of their first parents."""
-        self.standings.copy(look.parents[:, 0])
-        self.interrupt(look.children.nonzero().flatten())
+        self.standings.copy(step.parents[:, 0])
+        self.interrupt(step.children.nonzero().flatten())
 
     def begin_anew(self, exploiter: int, frames: int) -> Mapping[str, Tensor]:
         """Add a snapshot of an exploiter to the pool and clear its standings; return its initial tensors."""

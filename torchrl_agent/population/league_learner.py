@@ -78,7 +78,7 @@ class LeagueLearner(PopulationLearner):
         self.league.clean.fill_(True)  # nothing has been played yet
 
     @override
-    def _seat(self, env: EnvBase, algorithm: MembersAlgorithm) -> None:
+    def _assign_worlds(self, env: EnvBase, algorithm: MembersAlgorithm) -> None:
         check_seats(env, "this configuration")
         config, known = self._league_config, env.players()
         for name in config.scripted:
@@ -102,18 +102,18 @@ class LeagueLearner(PopulationLearner):
         return super()._of_members(of_rows)
 
     @override
-    def _home(self, worlds: Tensor) -> Tensor:
+    def _members_of(self, worlds: Tensor) -> Tensor:
         return self.seats.home[worlds]
 
     @override
-    def _enter(self, finished: dict[str, Tensor], worlds: Tensor) -> dict[str, float]:
+    def _log_members(self, finished: dict[str, Tensor], worlds: Tensor) -> dict[str, float]:
         self.league.enter(finished, worlds)
         # statistics are from the first seat's view, which is not always that of the member that owns the world
         second = (self.seats.player[worlds, 0] != self.seats.home[worlds]).float()
         lost = 1 - finished[keys.EPISODE_WIN] - finished[keys.EPISODE_DRAW]
         seen = {name: value for name, value in finished.items() if name in BOTH_SEE}
         seen[keys.EPISODE_WIN] = torch.lerp(finished[keys.EPISODE_WIN], lost, second)
-        return super()._enter(seen, worlds)
+        return super()._log_members(seen, worlds)
 
     @override
     def measures(self) -> list[str]:
@@ -157,9 +157,9 @@ class LeagueLearner(PopulationLearner):
         return {**found, **{f"league/{name}": value for name, value in self.league.summary().items()}}
 
     @override
-    def _take_over(self, look: EvolutionStep) -> None:
-        super()._take_over(look)
-        self.league.follow(look)
+    def _apply_step(self, step: EvolutionStep) -> None:
+        super()._apply_step(step)
+        self.league.follow(step)
 
     def _renew_exploiters(self) -> None:
         """Reset exploiters that have won, or have not succeeded for long; the pool keeps their snapshots."""

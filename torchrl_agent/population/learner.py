@@ -82,9 +82,9 @@ class PopulationLearner(Learner):
         self.evolution = Evolution(config, {**numbers_of(algorithm.config), **traits}, seed)
         self._first_seed, self._make_newborn = seed + self.members, newborn
         self._write_genes(algorithm)
-        self._seat(env, algorithm)
-        self.households = Inheritance(env, config, self.own)
-        self.households.send(env, self.evolution.genes)
+        self._assign_worlds(env, algorithm)
+        self.inheritance = Inheritance(env, config, self.own)
+        self.inheritance.send(env, self.evolution.genes)
         # mypy sees an Agent here; of it only what MembersAgent has is asked for
         super().__init__(env, algorithm.agent, algorithm, total_frames=total_frames, experiment=experiment)  # type: ignore[arg-type]
         if config.evolve != "none" and config.fitness not in self.measures():
@@ -95,13 +95,13 @@ class PopulationLearner(Learner):
         size = max(100, self.num_envs // len(algorithms))
         self.windows = [EpisodeWindow(size) for _ in range(self.members)]
         self.member_metrics: list[dict[str, float]] = [{} for _ in range(self.members)]
-        self._since_look = torch.zeros(2, self.members, dtype=torch.float64)
+        self._since_step = torch.zeros(2, self.members, dtype=torch.float64)
         """Sum of the fitness of episodes since the last evolution step, and their number."""
         self._broken: list[int] = []
         self._shown: Member = copy.deepcopy(Member(algorithms[0]))
         self.best_agent()
 
-    def _seat(self, env: EnvBase, algorithm: MembersAlgorithm) -> None:
+    def _assign_worlds(self, env: EnvBase, algorithm: MembersAlgorithm) -> None:
         """Assign worlds to members: each acts in its own part of the worlds, at its own place in their curriculum."""
         abilities(env).split_curriculum(self.members)
 
@@ -113,7 +113,7 @@ class PopulationLearner(Learner):
 
     def fitness(self) -> Tensor:
         """Mean fitness of each member's episodes since the last evolution step, [P]; NaN where too few finished."""
-        total, count = self._since_look
+        total, count = self._since_step
         known = count >= self.evolution.config.least_episodes
         return torch.where(known, total / count.clamp_min(1), math.nan)
 
@@ -184,23 +184,23 @@ class PopulationLearner(Learner):
     @override
     def log_episodes(self, rollout: TensorDict) -> dict[str, float]:
         """Record the members' episodes and update their curricula; return means over the members."""
-        return self._enter(finished_episodes(rollout, self.collector.statistics), finished_worlds(rollout))
+        return self._log_members(finished_episodes(rollout, self.collector.statistics), finished_worlds(rollout))
 
-    def _enter(self, finished: dict[str, Tensor], worlds: Tensor) -> dict[str, float]:
+    def _log_members(self, finished: dict[str, Tensor], worlds: Tensor) -> dict[str, float]:
         """The same for episodes [episodes] and the worlds in which they ended."""
-        reports, member = [], self._home(worlds)
+        reports, member = [], self._members_of(worlds)
         for index, window in enumerate(self.windows):
             mine = {name: values[member == index] for name, values in finished.items()}
             window.add(mine)
             self._count_fitness(index, mine)
-            self.households.count(index, mine)
+            self.inheritance.count(index, mine)
             stage = abilities(self.env).update_curriculum(mine, index)
             reports.append({**window.metrics(), **{f"curriculum/{name}": value for name, value in stage.items()}})
         learned = [train_metrics(each) for each in self.member_metrics]
         self.member_metrics = [{**report, **each} for report, each in zip(reports, learned, strict=True)]
         return {name: _mean([report[name] for report in reports if name in report]) for name in reports[0]}
 
-    def _home(self, worlds: Tensor) -> Tensor:
+    def _members_of(self, worlds: Tensor) -> Tensor:
         """Number of the member that owns each of these worlds."""
         return worlds // (self.num_envs // self.algorithm.stack.size)
 
@@ -209,8 +209,8 @@ class PopulationLearner(Learner):
         if values is None:
             return
         whole = finished.get(keys.EPISODE_COMPLETE, torch.ones_like(values)) > 0
-        self._since_look[0, member] += values[whole].double().sum()
-        self._since_look[1, member] += whole.sum()
+        self._since_step[0, member] += values[whole].double().sum()
+        self._since_step[1, member] += whole.sum()
 
     @override
     def end_iteration(self, metrics: dict[str, float]) -> dict[str, float]:
@@ -219,10 +219,10 @@ class PopulationLearner(Learner):
         known = [value for value in returns if not math.isnan(value)] or [math.nan]
         found = {"population/return_best": max(known), "population/return_worst": min(known)}
         if self.evolution.is_due(self.frames):
-            look = self.evolution.look(self.frames, ranks.first(self.fitness))  # machines may round otherwise
-            self._take_over(look)
+            step = self.evolution.step(self.frames, ranks.first(self.fitness))  # machines may round otherwise
+            self._apply_step(step)
         found |= {
-            "population/looks": float(len(self.evolution.looks)),
+            "population/looks": float(len(self.evolution.steps)),
             "population/copies": float(self.evolution.births),
             "population/founders": float(len(self.evolution.founders.unique())),
             "population/diversity": self.evolution.diversity(),
@@ -231,17 +231,17 @@ class PopulationLearner(Learner):
             found |= {f"genes/{name}_{what}": float(each) for what, each in _extent(values).items()}
         return found
 
-    def _take_over(self, look: EvolutionStep) -> None:
+    def _apply_step(self, step: EvolutionStep) -> None:
         """Apply an evolution step to the rows: weights, statistics, optimizer, curricula; the worlds go on."""
         config = self.evolution.config
         how = config.family.inherit if config.evolve == "genetic" else "best"
-        inherit(self.algorithm, look, how, self._newborn, self.own)
+        inherit(self.algorithm, step, how, self._newborn, self.own)
         self._write_genes(self.algorithm)
-        self.households.bequeath(look)
-        self.households.send(self.env, look.after)
-        parents = look.parents[:, 0].tolist()
+        self.inheritance.bequeath(step)
+        self.inheritance.send(self.env, step.after)
+        parents = step.parents[:, 0].tolist()
         abilities(self.env).copy_curricula(parents)
-        self._since_look.zero_()
+        self._since_step.zero_()
         played = [window.state_dict() for window in self.windows]
         for window, parent in zip(self.windows, parents, strict=True):
             window.load_state_dict(played[parent])  # it is judged by these until it has episodes of its own
@@ -253,7 +253,7 @@ class PopulationLearner(Learner):
             raise ValueError(
                 "population.family.inherit is fresh, which needs an experiment: make the learner from one."
             )
-        with_it = self.evolution.looks[-1].children
+        with_it = self.evolution.steps[-1].children
         return self._make_newborn(self._first_seed + self.evolution.births - int(with_it[child:].sum()))
 
     def _write_genes(self, algorithm: MembersAlgorithm) -> None:
@@ -261,8 +261,8 @@ class PopulationLearner(Learner):
             if name in algorithm.numbers:
                 algorithm.numbers[name].copy_(values[self.own])
         algorithm.write_numbers()
-        looks = self.evolution.looks
-        algorithm.lr_scale.copy_(lr_scales(looks[-1] if looks else None, self.evolution.config)[self.own])
+        steps = self.evolution.steps
+        algorithm.lr_scale.copy_(lr_scales(steps[-1] if steps else None, self.evolution.config)[self.own])
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
@@ -298,10 +298,10 @@ class PopulationLearner(Learner):
         """State of episode statistics and evolution."""
         return {
             "episodes": [window.state_dict() for window in self.windows],
-            "since_look": self._since_look.clone(),
+            "since_step": self._since_step.clone(),
             "member_metrics": self.member_metrics,
             "evolution": self.evolution.state_dict(),
-            "households": self.households.state_dict(),
+            "inheritance": self.inheritance.state_dict(),
         }
 
     @override
@@ -309,11 +309,11 @@ class PopulationLearner(Learner):
         """Continue what :meth:`bookkeeping` kept."""
         for window, saved in zip(self.windows, state["episodes"], strict=True):
             window.load_state_dict(saved)
-        self._since_look.copy_(state["since_look"])
+        self._since_step.copy_(state["since_step"])
         self.member_metrics = state["member_metrics"]
         self.evolution.load_state_dict(state["evolution"])
-        if "households" in state:
-            self.households.load_state_dict(state["households"])
+        if "inheritance" in state:
+            self.inheritance.load_state_dict(state["inheritance"])
         self._write_genes(self.algorithm)
 
     @override

@@ -41,7 +41,9 @@ def read_lineage(run: Path) -> Lineage:
     """
     path = run / "members.csv"
     if not path.is_file():
-        raise ValueError(f"{run} has no members.csv: give the run of a population that evolves, after its first look.")
+        raise ValueError(
+            f"{run} has no members.csv: give the run of a population that evolves, after its first evolution step."
+        )
     try:
         rows = _rows(path)
         frames = sorted({int(row["frames"]) for row in rows})
@@ -80,7 +82,7 @@ def describe(lineage: Lineage) -> str:
     fittest = f", the fittest at the last one {max(known):.4g}" if known else ""
     two = sum(first != second for each in lineage.parents for first, second in each.values())
     return (
-        f"Who descends from whom among {len(last)} members over {len(lineage.frames)} looks: {births} were replaced, "
+        f"Who descends from whom among {len(last)} members over {len(lineage.frames)} steps: {births} were replaced, "
         f"{two} of them by children of two parents{fittest}."
     )
 
@@ -89,21 +91,21 @@ def draw(lineage: Lineage) -> Figure:
     """Members [top to bottom] at every evolution step [left to right], and once more after the last."""
     from matplotlib.figure import Figure  # slow to import, and only wanted here; such a figure needs no display
 
-    looks, members = len(lineage.frames), len(lineage.fitness[0])
-    figure = Figure(figsize=(2.5 + 0.6 * (looks + 1), 1.5 + 0.35 * members), layout="constrained")
+    steps, members = len(lineage.frames), len(lineage.fitness[0])
+    figure = Figure(figsize=(2.5 + 0.6 * (steps + 1), 1.5 + 0.35 * members), layout="constrained")
     panel: Any = figure.subplots()
     _draw_lines(panel, lineage)
-    points = [(look, member, value) for look, row in enumerate(lineage.fitness) for member, value in enumerate(row)]
+    points = [(step, member, value) for step, row in enumerate(lineage.fitness) for member, value in enumerate(row)]
     judged = [point for point in points if not math.isnan(point[2])]
-    unknown = [point[:2] for point in points if math.isnan(point[2])] + [(looks, member) for member in range(members)]
+    unknown = [point[:2] for point in points if math.isnan(point[2])] + [(steps, member) for member in range(members)]
     panel.scatter(*zip(*unknown, strict=True), facecolor="white", edgecolor="0.6", s=40, zorder=3)
     if judged:
         x, y, fitness = zip(*judged, strict=True)
         figure.colorbar(panel.scatter(x, y, c=fitness, cmap="viridis", s=55, zorder=3), label="fitness")
-    panel.set_xticks(range(looks + 1), [f"{frames:,}" for frames in lineage.frames] + ["now"], rotation=45, ha="right")
+    panel.set_xticks(range(steps + 1), [f"{frames:,}" for frames in lineage.frames] + ["now"], rotation=45, ha="right")
     panel.set_yticks(range(members))
     panel.invert_yaxis()
-    panel.set(xlabel="frames of each member at the look", ylabel="member")
+    panel.set(xlabel="frames of each member at the evolution step", ylabel="member")
     panel.spines[["top", "right"]].set_visible(False)
     for color, style, label in ((FIRST_PARENT, "-", "first parent"), (SECOND_PARENT, "--", "second parent")):
         panel.plot([], [], color=color, linestyle=style, label=label)
@@ -113,15 +115,15 @@ def draw(lineage: Lineage) -> Figure:
 
 def _draw_lines(panel: Any, lineage: Lineage) -> None:
     """Lines from every evolution step to the next: members that stayed in gray, children to each of their parents."""
-    for look, parents in enumerate(lineage.parents):
+    for step, parents in enumerate(lineage.parents):
         for member in range(len(lineage.fitness[0])):
             if member not in parents:
-                panel.plot([look, look + 1], [member, member], color="0.8", zorder=1)
+                panel.plot([step, step + 1], [member, member], color="0.8", zorder=1)
                 continue
             first, second = parents[member]
-            panel.plot([look, look + 1], [first, member], color=FIRST_PARENT, zorder=2)
+            panel.plot([step, step + 1], [first, member], color=FIRST_PARENT, zorder=2)
             if second != first:
-                panel.plot([look, look + 1], [second, member], color=SECOND_PARENT, linestyle="--", zorder=2)
+                panel.plot([step, step + 1], [second, member], color=SECOND_PARENT, linestyle="--", zorder=2)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

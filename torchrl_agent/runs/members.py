@@ -67,7 +67,7 @@ class MembersWriter:
             MetricsWriter(place, run.tensorboard, frames, record_host=run.record_host) for place in self._folders
         ]
         self._newer = [path for place in self._folders if resumed for path in newer_checkpoints(place, learner.frames)]
-        self._looks = 0
+        self._steps = 0
 
     def begin(self, locks: Locks) -> None:
         """Make and hold the members' folders, and delete checkpoints in them that are newer than the population."""
@@ -86,9 +86,9 @@ class MembersWriter:
         """Write each member's metrics of the last iteration, and the tables after an evolution step."""
         for writer, metrics in zip(self._writers, self.learner.member_metrics, strict=True):
             writer.write(self.learner.frames, metrics)
-        looks = self.learner.evolution.looks
-        if len(looks) != self._looks:
-            self._looks = len(looks)
+        steps = self.learner.evolution.steps
+        if len(steps) != self._steps:
+            self._steps = len(steps)
             write_table(self.folder / "members.csv", member_rows(self.learner))
             write_table(self.folder / "lineage.csv", lineage_rows(self.learner))
 
@@ -129,11 +129,11 @@ class MembersWriter:
             strength = metrics.get(tag, math.nan)
             known = {name: None if math.isnan(strength) else strength}
             members.append(known | {gene: float(values[index]) for gene, values in evolution.genes.items()})
-        return {"members": members, "looks": len(evolution.looks), "replaced": evolution.births}
+        return {"members": members, "looks": len(evolution.steps), "replaced": evolution.births}
 
     def picture(self) -> None:
         """Draw the lineage, if there was an evolution step."""
-        if self.learner.evolution.looks:
+        if self.learner.evolution.steps:
             plot_lineage(self.folder, self.folder / PICTURE)
 
     def close(self) -> None:
@@ -206,9 +206,9 @@ def member_experiment(learner: PopulationLearner, member: int) -> Experiment:
 def member_rows(learner: PopulationLearner) -> list[dict[str, Any]]:
     """Fitness and genes of every member at every evolution step."""
     return [
-        {"frames": look.frames, "member": index, "fitness": float(look.fitness[index])}
-        | {name: float(values[index]) for name, values in look.before.items()}
-        for look in learner.evolution.looks
+        {"frames": step.frames, "member": index, "fitness": float(step.fitness[index])}
+        | {name: float(values[index]) for name, values in step.before.items()}
+        for step in learner.evolution.steps
         for index in range(learner.members)
     ]
 
@@ -216,17 +216,17 @@ def member_rows(learner: PopulationLearner) -> list[dict[str, Any]]:
 def lineage_rows(learner: PopulationLearner) -> list[dict[str, Any]]:
     """Every replacement: the child, its parents, their fitness, and its genes beside the parents'."""
     rows: list[dict[str, Any]] = []
-    for look in learner.evolution.looks:
-        for child in look.children.nonzero().flatten().tolist():
+    for step in learner.evolution.steps:
+        for child in step.children.nonzero().flatten().tolist():
             people = dict(
-                zip(("child", "parent", "second_parent"), (child, *look.parents[child].tolist()), strict=True)
+                zip(("child", "parent", "second_parent"), (child, *step.parents[child].tolist()), strict=True)
             )
-            row: dict[str, Any] = {"frames": look.frames, **people}
-            row |= {f"{who}_fitness": float(look.fitness[index]) for who, index in people.items()}
-            for name in look.after:
+            row: dict[str, Any] = {"frames": step.frames, **people}
+            row |= {f"{who}_fitness": float(step.fitness[index]) for who, index in people.items()}
+            for name in step.after:
                 parents = {who: index for who, index in people.items() if who != "child"}
-                row |= {f"{name} ({who})": float(look.before[name][index]) for who, index in parents.items()}
-                row[name] = float(look.after[name][child])
+                row |= {f"{name} ({who})": float(step.before[name][index]) for who, index in parents.items()}
+                row[name] = float(step.after[name][child])
             rows.append(row)
     return rows
 

@@ -71,7 +71,7 @@ def test_what_a_rule_answers_is_looked_at(answer):
     one = Evolution(PopulationConfig(members=3, evolve="pbt"), {}, 0)
     one.rule = lambda fitness, genes, random: answer
     with pytest.raises(ValueError, match=r"population\.evolve answered"):
-        one.look(1, torch.zeros(3))
+        one.step(1, torch.zeros(3))
 
 
 def test_other_genes_do_not_go_on():
@@ -123,18 +123,18 @@ def test_first_genes(spread):
 def test_a_copy_takes_genes_and_founder_and_mutates_while_others_stay():
     one = evolution()
     before = {name: values.clone() for name, values in one.genes.items()}
-    look = one.look(100, torch.arange(8.0))
-    copies = look.children
+    step = one.step(100, torch.arange(8.0))
+    copies = step.children
     assert copies.tolist() == [True, True, *[False] * 6]
     for name, gene in GENES.items():
         assert torch.equal(one.genes[name][~copies], before[name][~copies])
-        source = before[name][look.parents[:, 0]]
+        source = before[name][step.parents[:, 0]]
         for value, parent in zip(one.genes[name][copies].tolist(), source[copies].tolist(), strict=True):
             up, down = (mutate_once(parent, gene, way) for way in (1, -1))
             assert min(abs(value - up), abs(value - down)) < 1e-12
-    assert one.founders.tolist() == look.parents[:, 0].tolist()
-    assert torch.equal(look.before[RATE], before[RATE])
-    assert torch.equal(look.after[RATE], one.genes[RATE])
+    assert one.founders.tolist() == step.parents[:, 0].tolist()
+    assert torch.equal(step.before[RATE], before[RATE])
+    assert torch.equal(step.after[RATE], one.genes[RATE])
 
 
 def mutate_once(value, gene, way):
@@ -145,12 +145,12 @@ def mutate_once(value, gene, way):
 def test_looks_come_when_they_are_due_and_copies_have_a_time_of_grace():
     one = evolution(warmup=300, grace=150)
     assert next(frames for frames in range(0, 1000, 50) if one.is_due(frames)) == 300
-    one.look(300, torch.arange(8.0))
+    one.step(300, torch.arange(8.0))
     assert not one.is_due(350)
     assert one.is_due(400)
     worst_again = torch.arange(8.0)
-    assert one.look(400, worst_again).parents[:2, 0].tolist() == [0, 1], "both were copied 100 frames ago"
-    assert one.look(500, worst_again).parents[:2, 1].tolist() != [0, 1]
+    assert one.step(400, worst_again).parents[:2, 0].tolist() == [0, 1], "both were copied 100 frames ago"
+    assert one.step(500, worst_again).parents[:2, 1].tolist() != [0, 1]
     assert next(frames for frames in range(0, 1000, 50) if evolution(warmup=20).is_due(frames)) == 100
     assert not Evolution(PopulationConfig(members=2, every=1), {}, 0).is_due(10**9)
 
@@ -158,22 +158,22 @@ def test_looks_come_when_they_are_due_and_copies_have_a_time_of_grace():
 def test_evolution_goes_on_as_it_would_have():
     one, other = evolution(), evolution()
     for step in range(3):
-        one.look(100 * step, torch.randn(8, generator=rng(step)))
+        one.step(100 * step, torch.randn(8, generator=rng(step)))
     other.load_state_dict(one.state_dict())
     for step in range(3, 6):
-        looks = [each.look(100 * step, torch.randn(8, generator=rng(step))) for each in (one, other)]
-        assert torch.equal(looks[0].parents, looks[1].parents)
+        steps = [each.step(100 * step, torch.randn(8, generator=rng(step))) for each in (one, other)]
+        assert torch.equal(steps[0].parents, steps[1].parents)
         assert all(torch.equal(one.genes[name], other.genes[name]) for name in GENES)
-    assert len(one.looks) == len(other.looks) == 6
+    assert len(one.steps) == len(other.steps) == 6
     assert torch.equal(one.founders, other.founders)
 
 
 def test_copies_have_their_time_of_grace_after_a_resume_too():
     one, other = evolution(grace=150), evolution(grace=150)
-    one.look(100, torch.arange(8.0))
+    one.step(100, torch.arange(8.0))
     other.load_state_dict(one.state_dict())
     assert other.births == 2
-    assert other.look(200, torch.arange(8.0)).parents[:2, 0].tolist() == [0, 1], "both were copied 100 frames ago"
+    assert other.step(200, torch.arange(8.0)).parents[:2, 0].tolist() == [0, 1], "both were copied 100 frames ago"
 
 
 def test_diversity_is_a_mean_distance_in_units_of_the_bounds():
@@ -192,7 +192,7 @@ def keep_the_second(fitness, genes, random):
 def test_a_rule_of_ones_own(monkeypatch):
     monkeypatch.setitem(sys.modules, "a_rule", sys.modules[__name__])  # pytest gives test files names of its own
     config = PopulationConfig(members=3, evolve={"_target_": "a_rule.keep_the_second"}, genes=GENES)
-    assert Evolution(config, CONFIGURED, 0).look(1, torch.zeros(3)).parents.tolist() == [[1, 1]] * 3
+    assert Evolution(config, CONFIGURED, 0).step(1, torch.zeros(3)).parents.tolist() == [[1, 1]] * 3
     config.evolve = {"_target_": "a_rule.nobody"}
     with pytest.raises(ValueError, match=r"a_rule\.nobody"):
         Evolution(config, CONFIGURED, 0)

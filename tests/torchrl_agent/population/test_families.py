@@ -87,12 +87,12 @@ def test_lasting_couples_are_saved(tmp_path):
     config = PopulationConfig(members=8, evolve="genetic", every=1, genes={GREED: UNIT})
     config.family.mating = "lasting"
     one, other = (Evolution(config, {GREED: 0.5}, seed) for seed in (0, 1))
-    one.look(1, FITNESS)
+    one.step(1, FITNESS)
     assert one.partners.tolist() != list(range(8))
     other.load_state_dict(one.state_dict())
     assert torch.equal(other.partners, one.partners)
     fitness = torch.rand(8)
-    assert torch.equal(one.look(2, fitness).parents, other.look(2, fitness).parents)
+    assert torch.equal(one.step(2, fitness).parents, other.step(2, fitness).parents)
 
 
 def test_who_was_not_judged_neither_has_children_nor_is_replaced():
@@ -146,17 +146,17 @@ def evolution(**family):
 def test_children_have_their_parents_genes_and_the_neutral_one_moves_like_the_others():
     one = evolution(sigma=0.0)
     before = {name: values.clone() for name, values in one.genes.items()}
-    look = one.look(100, FITNESS)
-    assert look.children.tolist() == [index in WORST for index in range(8)]
+    step = one.step(100, FITNESS)
+    assert step.children.tolist() == [index in WORST for index in range(8)]
     for name, values in one.genes.items():
         assert torch.equal(values[ABLE], before[name][ABLE])
         for child in WORST:
-            first, second = look.parents[child].tolist()
+            first, second = step.parents[child].tolist()
             assert one.founders[child] == first
             theirs = before[name][[first, second]]
             assert (values[child] - theirs).abs().min() < 1e-12
     other = evolution(sigma=0.1)
-    moved = other.look(100, FITNESS)
+    moved = other.step(100, FITNESS)
     for name in (GREED, NEUTRAL):
         parents = moved.before[name][moved.parents[WORST]]
         assert ((moved.after[name][WORST].unsqueeze(1) - parents).abs().amin(1) > 0).all()
@@ -165,24 +165,24 @@ def test_children_have_their_parents_genes_and_the_neutral_one_moves_like_the_ot
 def test_generations_go_on_as_they_would_have():
     one, other = evolution(), evolution()
     for step in range(3):
-        one.look(100 * step, FITNESS.roll(step))
+        one.step(100 * step, FITNESS.roll(step))
     other.load_state_dict(one.state_dict())
     for step in range(3, 6):
-        looks = [each.look(100 * step, FITNESS.roll(step)) for each in (one, other)]
-        assert torch.equal(looks[0].parents, looks[1].parents)
+        steps = [each.step(100 * step, FITNESS.roll(step)) for each in (one, other)]
+        assert torch.equal(steps[0].parents, steps[1].parents)
     assert all(torch.equal(one.genes[name], other.genes[name]) for name in one.genes)
 
 
 def test_looks_of_the_version_before_had_one_parent():
     config = PopulationConfig(members=4, evolve="pbt", genes={ENTROPY: GeneConfig(1e-4, 1e-1)})
     one, other = (Evolution(config, {ENTROPY: 0.01}, 0) for _ in range(2))
-    one.look(100, torch.arange(4.0))
+    one.step(100, torch.arange(4.0))
     state = one.state_dict()
-    state["looks"] = [{**look, "parents": look["parents"][:, 0]} for look in state["looks"]]
+    state["steps"] = [{**step, "parents": step["parents"][:, 0]} for step in state["steps"]]
     other.load_state_dict(state)
-    assert torch.equal(other.looks[0].parents, one.looks[0].parents)
-    assert torch.equal(other.looks[0].children, one.looks[0].children)
-    assert one.looks[0].children.sum() == 1
+    assert torch.equal(other.steps[0].parents, one.steps[0].parents)
+    assert torch.equal(other.steps[0].children, one.steps[0].children)
+    assert one.steps[0].children.sum() == 1
 
 
 # --- in towns ---------------------------------------------------------------------------------------------------------
@@ -227,10 +227,10 @@ def traits_of(learner):
 
 
 def until_a_generation(*overrides):
-    """A population right after its first look."""
+    """A population right after its first evolution step."""
     learner = town(*overrides, "total_frames=1024").make_learner()
     for _ in iterate(learner):
-        if learner.evolution.looks:
+        if learner.evolution.steps:
             return learner
     raise AssertionError("nobody looked")
 
@@ -241,15 +241,15 @@ def test_members_people_have_their_traits_and_children_other_ones():
     assert len(set(greed.tolist())) == 4
     assert torch.equal(traits_of(learner), greed.unsqueeze(1).expand(4, 8))
     iterations = iterate(learner)
-    while not learner.evolution.looks:
+    while not learner.evolution.steps:
         assert torch.equal(traits_of(learner), greed.unsqueeze(1).expand(4, 8))
         next(iterations)
-    look = learner.evolution.looks[0]
-    assert look.children.sum() == 2
+    step = learner.evolution.steps[0]
+    assert step.children.sum() == 2
     assert torch.equal(traits_of(learner), greed.unsqueeze(1).expand(4, 8)), "those who live stay who they are"
     next(iterations)  # longer than a life: everybody is born anew
-    assert (look.after[GREED].float() != greed).tolist() == look.children.tolist()
-    assert torch.equal(traits_of(learner), look.after[GREED].float().unsqueeze(1).expand(4, 8))
+    assert (step.after[GREED].float() != greed).tolist() == step.children.tolist()
+    assert torch.equal(traits_of(learner), step.after[GREED].float().unsqueeze(1).expand(4, 8))
 
 
 def test_members_are_judged_in_their_own_character():
@@ -273,20 +273,20 @@ def test_weights_of_a_child(how):
     learner = town(f"population.family.inherit={how}", "total_frames=1024").make_learner()
     iterations = iterate(learner)
     algorithm, before = learner.algorithm, []
-    take_over = learner._take_over
+    apply_step = learner._apply_step
 
-    def watched(look):
+    def watched(step):
         before.append({"flat": algorithm.stack.flat.detach().clone(), "mean": algorithm.optimizer.mean.clone()})
-        take_over(look)
+        apply_step(step)
 
-    learner._take_over = watched
+    learner._apply_step = watched
     while not before:
         next(iterations)
-    look, flat, old = learner.evolution.looks[0], algorithm.stack.flat.detach(), before[0]
-    stay = ~look.children
+    step, flat, old = learner.evolution.steps[0], algorithm.stack.flat.detach(), before[0]
+    stay = ~step.children
     assert torch.equal(flat[stay], old["flat"][stay])
-    first, second = (old["flat"][look.parents[look.children, index]] for index in (0, 1))
-    children, moments = flat[look.children], algorithm.optimizer.mean[look.children]
+    first, second = (old["flat"][step.parents[step.children, index]] for index in (0, 1))
+    children, moments = flat[step.children], algorithm.optimizer.mean[step.children]
     if how == "best":
         assert torch.equal(children, first)
     elif how == "mean":
@@ -303,12 +303,12 @@ def test_weights_of_a_child(how):
             theirs = torch.cat([value.detach().flatten() for part in alone.parts() for value in part])
             assert torch.equal(row, theirs)
         assert (moments == 0).all()
-        assert (algorithm.optimizer.steps[look.children] == 0).all()
+        assert (algorithm.optimizer.steps[step.children] == 0).all()
         counts = algorithm.stack.others()["agent.normalizer.running.count"].flatten()
-        assert (counts[look.children] == 0).all()
+        assert (counts[step.children] == 0).all()
         assert (counts[stay] > 0).all()
     else:
-        assert torch.equal(moments, old["mean"][look.parents[look.children, 0]])
+        assert torch.equal(moments, old["mean"][step.parents[step.children, 0]])
 
 
 @pytest.mark.parametrize(
@@ -321,37 +321,37 @@ def test_weights_of_a_child(how):
 )
 def test_schooling_is_a_childs_learning_rate_until_the_next_generation(schooling, share):
     learner = until_a_generation(f"population.family.schooling={schooling}", "population.every=192")
-    look, algorithm = learner.evolution.looks[0], learner.algorithm
+    step, algorithm = learner.evolution.steps[0], learner.algorithm
     before = algorithm.stack.flat.detach().clone()
     iteration = next(iterate(learner))
-    expected = torch.where(look.children, share, 1.0)
+    expected = torch.where(step.children, share, 1.0)
     assert iteration.metrics["train/updates"] > 0
     assert torch.allclose(algorithm.rates / algorithm.rates.max(), expected)
     moved = (algorithm.stack.flat.detach() - before).abs().amax(1) > 0
     assert moved.tolist() == (expected > 0).tolist()
-    while len(learner.evolution.looks) < 2:
+    while len(learner.evolution.steps) < 2:
         next(iterate(learner))
-    assert algorithm.lr_scale.tolist() == torch.where(learner.evolution.looks[1].children, share, 1.0).tolist()
+    assert algorithm.lr_scale.tolist() == torch.where(learner.evolution.steps[1].children, share, 1.0).tolist()
 
 
 def test_children_begin_with_their_share_of_what_their_parents_owned():
     learner = town("population.family.wealth=0.5", "total_frames=1024", "population.every=192").make_learner()
-    owned, households = {member: [] for member in range(4)}, learner.households
-    count = households.count
+    owned, inheritance = {member: [] for member in range(4)}, learner.inheritance
+    count = inheritance.count
 
     def watched(member, finished):
         owned[member] += finished["money"][finished["complete"] > 0].tolist()
         count(member, finished)
 
-    households.count = watched
+    inheritance.count = watched
     iterations = iterate(learner)
-    while not learner.evolution.looks:
+    while not learner.evolution.steps:
         next(iterations)
-    look = learner.evolution.looks[0]
+    step = learner.evolution.steps[0]
     last = torch.tensor([sum(values) / len(values) for values in owned.values()], dtype=torch.float64)
-    expected = torch.where(look.children, 0.5 * last[look.parents].mean(1), 0.0)
+    expected = torch.where(step.children, 0.5 * last[step.parents].mean(1), 0.0)
     assert expected.max() > 0.05
-    torch.testing.assert_close(households.inherited, expected, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(inheritance.inherited, expected, rtol=1e-5, atol=1e-7)
     learner.env.reset()
     money = learner.env.base_env.state.meters[3].T.reshape(4, -1)
     start = learner.env.base_env.rules.meters["money"].initial
@@ -365,18 +365,18 @@ def test_families_that_resume_end_as_if_they_had_never_stopped():
     for iteration in iterate(whole):
         if iteration.frames == 256:
             saved = copy.deepcopy(whole.state_dict())
-    assert len(saved["evolution"]["looks"]) == 2
+    assert len(saved["evolution"]["steps"]) == 2
     torch.manual_seed(77)  # nothing but what is saved may decide
     rest.load_state_dict(saved)
     for _ in iterate(rest):
         pass
     mine, theirs = rest.state_dict(), whole.state_dict()
-    assert len(mine["evolution"]["looks"]) == 4
+    assert len(mine["evolution"]["steps"]) == 4
     assert torch.equal(mine["algorithm"]["members"], theirs["algorithm"]["members"])
     for name, value in mine["evolution"]["genes"].items():
         assert torch.equal(value, theirs["evolution"]["genes"][name])
-    assert torch.equal(mine["households"]["inherited"], theirs["households"]["inherited"])
-    assert mine["households"]["inherited"].max() > 0
+    assert torch.equal(mine["inheritance"]["inherited"], theirs["inheritance"]["inherited"])
+    assert mine["inheritance"]["inherited"].max() > 0
     for name, value in theirs["world"]["world"].items():
         assert torch.equal(value, mine["world"]["world"][name]), name
 
@@ -387,7 +387,7 @@ def test_the_lineage_names_both_parents_and_members_have_their_traits_in_their_c
         learner = iteration.learner
     with (tmp_path / "run" / "lineage.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * len(learner.evolution.looks) > 0
+    assert len(rows) == 2 * len(learner.evolution.steps) > 0
     assert (tmp_path / "run" / "lineage.png").is_file()
     assert "(lineage.png)" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     for row in rows:
@@ -404,12 +404,12 @@ def test_the_lineage_names_both_parents_and_members_have_their_traits_in_their_c
 
 def test_traits_evolve_by_population_based_training_too():
     learner = until_a_generation("population.evolve=pbt", "population.margin=0", "population.replace=0.25")
-    look = learner.evolution.looks[0]
-    assert look.children.sum() == 1
-    assert torch.equal(look.parents[:, 0], look.parents[:, 1])
+    step = learner.evolution.steps[0]
+    assert step.children.sum() == 1
+    assert torch.equal(step.parents[:, 0], step.parents[:, 1])
     assert learner.algorithm.lr_scale.tolist() == [1.0] * 4
     learner.env.reset()
-    assert torch.equal(traits_of(learner)[:, 0], look.after[GREED].float())
+    assert torch.equal(traits_of(learner)[:, 0], step.after[GREED].float())
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_results_are_entered_for_who_played_and_from_the_members_view():
         "complete": torch.tensor([1.0, 1.0, 1.0, 0.0]),
         "hits_dealt": torch.ones(4),
     }
-    learner._enter(finished, worlds)
+    learner._log_members(finished, worlds)
     place = 2 + 2 + 1
     assert standings.points[0, place] == 1, "won from the first seat, lost from the second"
     assert standings.games[0, place] == 2
@@ -126,7 +126,7 @@ def test_results_are_entered_for_who_played_and_from_the_members_view():
     metrics = learner.member_metrics[0]
     assert metrics["rollout/success_rate"] == pytest.approx(1 / 3), "of the three whole games"
     assert "rollout/hits_dealt" not in metrics, "what the first seat alone reports is a metric of no member"
-    learner._enter(finished, worlds)
+    learner._log_members(finished, worlds)
     assert standings.games[0, place] == pytest.approx(2 * FADES + 2), "older games count less"
 
 
@@ -221,8 +221,8 @@ def test_members_that_fitness_by_rating_replaces_are_the_weakest():
     fitness = learner.fitness()
     assert fitness.argmin() == 3
     learner.algorithm.stack.flat.data[3] = 0
-    source = learner.evolution.look(600, fitness)
-    learner._take_over(source)
+    source = learner.evolution.step(600, fitness)
+    learner._apply_step(source)
     parent = int(source.parents[3, 0])
     assert parent != 3
     assert torch.equal(learner.algorithm.stack.flat[3], learner.algorithm.stack.flat[parent])
@@ -246,8 +246,8 @@ def test_a_league_resumes_bit_by_bit_with_copies_before_and_after():
     second.load_state_dict(state)
     for _ in iterate(second):
         pass
-    looks = [int(look.children.sum()) for look in whole.evolution.looks]
-    assert sum(looks[:3]) and sum(looks[4:]), "copies before and after"
+    steps = [int(step.children.sum()) for step in whole.evolution.steps]
+    assert sum(steps[:3]) and sum(steps[4:]), "copies before and after"
     assert whole.league.pool.used.numel() > 8
     for one, other in (
         (whole.algorithm.stack, second.algorithm.stack),

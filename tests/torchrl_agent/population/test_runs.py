@@ -53,9 +53,9 @@ def run(tmp_path_factory):
 
 def test_the_tables_agree_with_each_other_and_with_the_checkpoint(run):
     members, lineage = rows_of(run / "members.csv"), rows_of(run / "lineage.csv")
-    looks = sorted({int(row["frames"]) for row in members})
-    assert len(looks) >= 3
-    assert len(members) == 4 * len(looks)
+    steps = sorted({int(row["frames"]) for row in members})
+    assert len(steps) >= 3
+    assert len(members) == 4 * len(steps)
     assert lineage, "nobody was copied, so nothing is shown"
     fitness = {(int(row["frames"]), int(row["member"])): float(row["fitness"]) for row in members}
     genes = {(int(row["frames"]), int(row["member"])): float(row[ENTROPY]) for row in members}
@@ -64,14 +64,14 @@ def test_the_tables_agree_with_each_other_and_with_the_checkpoint(run):
         assert child != parent
         assert float(row["child_fitness"]) == fitness[frames, child] < fitness[frames, parent]
         assert float(row[f"{ENTROPY} (parent)"]) == genes[frames, parent]
-        later = [look for look in looks if look > frames]
+        later = [step for step in steps if step > frames]
         if later and not any(int(each["frames"]) == later[0] and each is not row for each in lineage):
             assert genes[later[0], child] == float(row[ENTROPY])
     state = load_checkpoint(find_checkpoint(run))
     last = rows_of(run / "metrics.csv")[-1]
     assert float(last["population/copies"]) == len(lineage)
-    assert float(last["population/looks"]) == len(looks)
-    assert len(state["evolution"]["looks"]) == len(looks)
+    assert float(last["population/looks"]) == len(steps)
+    assert len(state["evolution"]["steps"]) == len(steps)
     assert float(last[f"genes/{ENTROPY}_high"]) == pytest.approx(state["evolution"]["genes"][ENTROPY].max().item())
 
 
@@ -116,9 +116,9 @@ def test_the_model_card_names_the_members_their_genes_and_what_was_copied(run):
         cells = [float(last), *(genes[name][member].item() for name in (ENTROPY, GAMMA))]
         line = " | ".join(f"{value:,.4g}" for value in cells)
         assert f"| [{member}](members/{member:02d}) | {line} |" in card
-    looks = len(rows_of(run / "members.csv")) // 4
+    steps = len(rows_of(run / "members.csv")) // 4
     copies = len(rows_of(run / "lineage.csv"))
-    assert f"judged {looks} times ([members.csv](members.csv)), and {copies} were replaced" in card
+    assert f"judged {steps} times ([members.csv](members.csv)), and {copies} were replaced" in card
     assert "](lineage.png)" in card and (run / "lineage.png").is_file()
 
 
@@ -228,7 +228,7 @@ def test_a_copy_takes_its_sources_place_in_the_curriculum_and_its_record(tmp_pat
     learner.frames = 1000
     metrics = learner.end_iteration({})
     assert metrics["population/copies"] == 1
-    assert learner.evolution.looks[-1].parents[:, 0].tolist() == [0, 2, 2, 3]
+    assert learner.evolution.steps[-1].parents[:, 0].tolist() == [0, 2, 2, 3]
     assert [curriculum.stage for curriculum in learner.env.curricula] == [0, 1, 1, 0]
     assert [window.metrics()["rollout/ep_rew_mean"] for window in learner.windows] == [3, 4, 4, 2]
     assert torch.equal(learner.algorithm.stack.flat[1], learner.algorithm.stack.flat[2])

@@ -21,7 +21,7 @@ def write(path, rows):
 
 @pytest.fixture
 def run(tmp_path):
-    """Three members and two looks: at the first, 0 becomes a copy of 2, at the second a child of 1 and 2."""
+    """Three members and two steps: at the first, 0 becomes a copy of 2, at the second a child of 1 and 2."""
     members = [{"frames": f, "member": m, "fitness": v} for f, row in FITNESS.items() for m, v in enumerate(row)]
     write(tmp_path / "members.csv", members)
     births = [(100, 0, 2, 2), (200, 0, 1, 2)]
@@ -31,7 +31,7 @@ def run(tmp_path):
 
 
 def lines(figure, color):
-    """From and to, of the lines of a color: (look, member) each."""
+    """From and to, of the lines of a color: (step, member) each."""
     drawn = [line for line in figure.axes[0].get_lines() if line.get_color() == color and len(line.get_xdata())]
     return [tuple(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in drawn]
 
@@ -43,7 +43,7 @@ def test_looks_and_births_are_read(run):
     assert math.isnan(lineage.fitness[0][1])
     assert lineage.parents == [{0: (2, 2)}, {0: (1, 2)}]
     assert describe(lineage) == (
-        "Who descends from whom among 3 members over 2 looks: 2 were replaced, 1 of them by children of two parents, "
+        "Who descends from whom among 3 members over 2 steps: 2 were replaced, 1 of them by children of two parents, "
         "the fittest at the last one 5."
     )
 
@@ -52,7 +52,7 @@ def test_lines_go_from_parents_to_children(run):
     figure = draw(read_lineage(run))
     assert lines(figure, FIRST_PARENT) == [((0, 2), (1, 0)), ((1, 1), (2, 0))]
     assert lines(figure, SECOND_PARENT) == [((1, 2), (2, 0))]
-    stayed = {((look, member), (look + 1, member)) for look in (0, 1) for member in (1, 2)}
+    stayed = {((step, member), (step + 1, member)) for step in (0, 1) for member in (1, 2)}
     assert set(lines(figure, "0.8")) == stayed
     unknown, judged = figure.axes[0].collections
     assert {tuple(point) for point in unknown.get_offsets().tolist()} == {(0, 1), (2, 0), (2, 1), (2, 2)}

@@ -75,7 +75,7 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
             if parsed.keep:
                 write_json(parsed.keep, kept)
     found = {name: kept[f"{name} {parsed.steps}"] for name in names}
-    print("\n".join(table(found)))
+    print("\n".join(aligned(rows(found), words=5)))
     return {
         "config": "diagnosis",
         "overrides": [],
@@ -289,17 +289,17 @@ def blamed(first: dict[str, int]) -> str:
     return max(found, key=lambda module: found[module]) if found else "nothing"
 
 
-def table(found: dict[str, dict[str, Any]]) -> list[str]:
-    """Return lines: by kind of fault how often each rule blames the right module, and false alarms of the healthy."""
-    rows = [["kind", "cases", *(f"right, {rule}" for rule in RULES), "blamed instead"]]
+def rows(found: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """Return cells: by kind of fault how often each rule blames the right module, and false alarms of the healthy."""
+    result = [["kind", "cases", *(f"right, {rule}" for rule in RULES), "blamed instead"]]
     for kind, module in MODULES.items():
         of_kind = [case for name, case in found.items() if f" {kind} " in name]
         named = {rule: [blamed(case[rule]) for case in of_kind] for rule in RULES}
         wrong = Counter(name for name in named["after"] if name != module)
         right = [str(named[rule].count(module)) for rule in RULES]
-        rows.append([kind, str(len(of_kind)), *right, ", ".join(f"{name} {count}" for name, count in wrong.items())])
+        result.append([kind, str(len(of_kind)), *right, ", ".join(f"{name} {count}" for name, count in wrong.items())])
     healthy = [case for name, case in found.items() if " healthy " in name]
     count = sum(case["thoughts"] for case in healthy)
     alarms = [sum(case["thoughts"] - case[rule].get(NOTHING_UNUSUAL, 0) for case in healthy) for rule in RULES]
-    rows.append(["healthy", f"{count} thoughts", *(f"{alarm} alarms" for alarm in alarms), ""])
-    return list(aligned(rows, words=len(rows[0])))
+    result.append(["healthy", f"{count} thoughts", *(f"{alarm} alarms" for alarm in alarms), ""])
+    return result

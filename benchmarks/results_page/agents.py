@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any
 
+from benchmarks.diagnosis import rows as diagnosis_rows
 from benchmarks.results_page.cells import Section, Table, spread
 
 APART = ("false belief", "new purpose")
@@ -92,6 +93,14 @@ def agent_speed(data: dict[str, Any]) -> Table:
 
 
 TITLE = "Figures of the four-module agent"
+
+
+def diagnosis(data: list[dict[str, Any]]) -> Table:
+    """Return right names and false alarms of the diagnosis, by kind of fault."""
+    header, *cells = diagnosis_rows(data[-1]["cases"])
+    return header, cells
+
+
 SECTIONS = (
     Section(
         "Modules on levels made for them",
@@ -112,6 +121,14 @@ SECTIONS = (
         headroom,
         f"what scripted policies earn more with one kind of knowledge than without, in {GAMES} games; bold where a "
         "claim may be tested. [Method](../claims.md#what-there-is-to-gain).",
+    ),
+    Section(
+        "Planted faults",
+        ("diagnosis.json",),
+        diagnosis,
+        "how often the diagnosis blames the right module, by the step alone (before) and with a reference of the "
+        "healthy agent (after), in the agents `tonight`, `payday` and `village`; the rule was corrected after six of "
+        "the faults had been seen. [Diagnosis](../explain.md#the-diagnosis).",
     ),
     Section(
         "Speed of the modules",

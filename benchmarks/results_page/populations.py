@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.results_page.cells import Section, Table, between, number, plus_minus, spread, yes
+from torchrl_agent.core.tables import interval
 
 LEAGUES = ("league", "a quarter against the past")
 
@@ -68,6 +69,21 @@ def families(data: dict[str, Any]) -> Table:
     return ["figure", "found"], rows
 
 
+def personality(data: dict[str, Any]) -> Table:
+    """Return how shares of actions change with a trait, and the concentration of wealth in the last generation."""
+    found = data["personality"]
+    trait = found["trait"].rpartition(".")[2]
+    rows = [
+        [f"share of steps: {action}, {trait} from 0 to 1", plus_minus(each["mean"], each["half_width"])]
+        for action, each in found["actions"].items()
+        if any(each["slope"])
+    ]
+    for name, label in (("without", "nothing inherited"), ("with", "half inherited")):
+        last = [seed[-1] for seed in found["wealth"][name]["gini"]]
+        rows.append([f"Gini coefficient of money in the last generation, {label}", plus_minus(*interval(last))])
+    return ["figure", "found"], rows
+
+
 TITLE = "Figures of populations and games"
 SECTIONS = (
     Section(
@@ -90,4 +106,10 @@ SECTIONS = (
     ),
     Section("The league", ("league.json",), league, "shares of the points, means over populations."),
     Section("Families", ("families.json",), families, "traits and fitness over populations."),
+    Section(
+        "Personality",
+        ("personality.json",),
+        personality,
+        "what members do by their trait, without evolution, and what they own; five seeds, a short training.",
+    ),
 )

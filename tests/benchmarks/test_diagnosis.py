@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from benchmarks.diagnosis import FAULTS, MODULES, blamed, cases, mirrored, misread, table
+from benchmarks.diagnosis import FAULTS, MODULES, blamed, cases, mirrored, misread, rows
 from torchrl_agent import keys, load_agent
 from torchrl_agent.explain.thinking import world_names
 from torchrl_agent.modules.specs import observation_shapes
@@ -27,9 +27,9 @@ def test_the_table_counts_right_blames_and_false_alarms():
         "a blind 5": {"thoughts": 10, "before": {"policy": 10}, "after": {"perception": 3, QUIET: 7}},
         "b blind 6": {"thoughts": 10, "before": {QUIET: 10}, "after": {"policy": 3, QUIET: 7}},
     }
-    lines = {line.split()[0]: line.split() for line in table(found)}
-    assert lines["blind"] == ["blind", "2", "0", "1", "policy", "1"]
-    assert lines["healthy"] == ["healthy", "20", "thoughts", "4", "alarms", "1", "alarms"]
+    lines = {line[0]: line for line in rows(found)}
+    assert lines["blind"] == ["blind", "2", "0", "1", "policy 1"]
+    assert lines["healthy"] == ["healthy", "20 thoughts", "4 alarms", "1 alarms", ""]
     assert FAULTS.keys() == MODULES.keys()
 
 

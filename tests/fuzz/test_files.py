@@ -107,7 +107,7 @@ def test_a_damaged_archive_is_read_or_refused_in_a_sentence(outcome, archive, tm
         path.write_bytes(damage(data, path.read_bytes()))
     with outcome():
         read = read_archive(path)
-        read.layers("policy"), read.layers("value"), read.heads, read.observation_size
+        read.layers("policy"), read.layers("value"), read.heads, read.observations
     files = [f"run.folder={folder}", "run.name=run"]
     assert cli.main(["convert", "sb3", str(path), "--config", "cartpole", *files]) in (0, 2)
     shutil.rmtree(folder)

@@ -151,7 +151,8 @@ class PPO(OnPolicyActorCritic):
     def anneal(self, progress: float) -> None:
         """Set the clipping range too, in place on the device."""
         super().anneal(progress)
-        self.loss.objective.clip_epsilon.fill_(clip_range(self.config, self.config.clip_epsilon, progress))
+        if self.config.final_clip_epsilon is not None:
+            self.loss.objective.clip_epsilon.fill_(clip_range(self.config, self.config.clip_epsilon, progress))
 
     @override
     def tensors(self) -> dict[str, Tensor]:

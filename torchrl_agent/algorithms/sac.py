@@ -29,7 +29,7 @@ class SACConfig(OffPolicyConfig):
     initial_temperature: float = number(1.0, above=0)
     """First alpha: worth of a nat of entropy. In scaled rewards; it is learned."""
     deviation: str = choice("softplus", DEVIATIONS)
-    """Function that makes an output of the policy a standard deviation. Of continuous actions."""
+    """Function that makes a policy's output a standard deviation. Of continuous actions."""
     target_entropy: float | None = any_number(None)
     """Entropy that the temperature aims at, in nats. Of continuous actions in -1 to 1, whatever their range; None is
     the agent's ``default_entropy``: minus the size of a continuous action (Haarnoja et al. 2018), or a tenth of the

@@ -31,7 +31,7 @@ class ModelConfig:
     shared_trunk: bool = False
     """One network with two heads instead of two."""
     head_layers: int = number(0, least=0)
-    """Last hidden layers that each head behind a shared trunk has for itself."""
+    """Last hidden layers of each head's own, behind a shared trunk."""
     normalize_observations: bool = True
     """Normalize observations by running statistics. They are kept inside the policy."""
     clip_observations: float = number(10.0, above=0, infinite=True)

@@ -79,7 +79,7 @@ def _by_name(archive: Archive) -> tuple[dict[str, dict[str, Any]], dict[str, Any
 
 def write_moments(model: Any, pairs: list[Pair], agent: Any, checkpoint: Mapping[str, Any]) -> str:
     """Give a model of Stable-Baselines3 the moments of a run's checkpoint; returns a note on what was done."""
-    saved = checkpoint["algorithm"]["optimizer"]["state"]
+    saved = checkpoint["algorithm"].get("optimizer", {}).get("state", {})  # a shipped agent has none
     parameters = [each for each in agent.parameters() if each.requires_grad]
     moments = {parameter: saved[index] for index, parameter in enumerate(parameters) if index in saved}
     try:

@@ -98,7 +98,9 @@ def to_reference(
     saved = load_checkpoint(checkpoint)
     shared, notes = experiment.model.shared_trunk, []
     weights = _joined(agent, shared, lambda each: each.detach())
-    state = {} if experiment.frozen else _moments(agent, shared, saved["algorithm"]["optimizer"]["state"])
+    state = (
+        {} if experiment.frozen else _moments(agent, shared, saved["algorithm"].get("optimizer", {}).get("state", {}))
+    )
     if not state:
         notes.append(f"{FRESH}, the run has no moments of Adam")
     adam = torch.optim.Adam([nn.Parameter(each) for each in weights.values()], eps=experiment.algorithm.adam_epsilon)

@@ -48,13 +48,6 @@ def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
         nn.init.zeros_(layer.bias)
 
 
-def channels_last(picture: Tensor) -> Tensor:
-    """The same pictures [B, C, H, W] with the channels of a pixel side by side in memory, as convolutions on tensor
-    cores read them; ``torch.vmap`` knows no memory formats, so it is written as two permutations.
-    """
-    return picture.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-
-
 class ConvEncoder(nn.Module):
     """Convolutions over a picture [..., C, H, W] that has been flattened to [..., C * H * W]; gives [..., out].
 
@@ -78,10 +71,7 @@ class ConvEncoder(nn.Module):
 
     def forward(self, flat: Tensor) -> Tensor:
         """Features of the picture."""
-        picture = flat.reshape(-1, *self.shape)
-        if flat.device.type == "cuda":
-            picture = channels_last(picture)
-        return self.network(picture).reshape(*flat.shape[:-1], -1)
+        return self.network(flat.reshape(-1, *self.shape)).reshape(*flat.shape[:-1], -1)
 
 
 class NatureEncoder(ConvEncoder):

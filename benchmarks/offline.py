@@ -93,7 +93,7 @@ def measure(world: str, seed: int, episodes: int) -> dict[str, Any]:
         for way in WAYS:
             agent = _learned(experiment, mixture, way, recording)
             result[way] = evaluate(experiment, agent, deterministic=False)["return_mean"]
-            result[f"{way}, likeliest"] = evaluate(experiment, agent, deterministic=True)["return_mean"]
+            result[f"{way}, deterministic"] = evaluate(experiment, agent, deterministic=True)["return_mean"]
     result["players"] = {name: _play(experiment, name) for name in mixture.players}
     return result
 
@@ -127,7 +127,7 @@ def _play(experiment: Experiment, name: str) -> float:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the figures as lines of text: each seed, and the mean of its players."""
-    ways = [*WAYS, *(f"{way}, likeliest" for way in WAYS)]
+    ways = [*WAYS, *(f"{way}, deterministic" for way in WAYS)]
     lines = [["world", "seed", *ways, "best player", "mean of players"]]
     for row in rows:
         players = row["players"].values()

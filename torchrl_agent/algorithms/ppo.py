@@ -13,7 +13,6 @@ import torch
 from tensordict import TensorDict
 from tensordict.utils import expand_as_right
 from torch import Tensor
-from torchrl.envs import EnvBase
 from typing_extensions import override
 
 from torchrl_agent import keys
@@ -24,9 +23,8 @@ from torchrl_agent.core.bounds import FRAMES, choice, count, number
 from torchrl_agent.losses.per_head import PerHeadPPOLoss
 from torchrl_agent.losses.policy_gradient import AgentLoss, PPOLoss
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.optimization.compilation import AccelerationConfig, CudaGraphFunction
-from torchrl_agent.optimization.schedules import ADAPTIVE, MOVING, AdaptiveRate, Number, scheduled
+from torchrl_agent.optimization.schedules import ADAPTIVE, MOVING, AdaptiveRate, scheduled
 
 RATIOS = ("joint", "per_head")
 LEAST_DEVIATION, LEAST_DEVIATION_OF_VALID = 1e-6, 1e-4
@@ -80,6 +78,7 @@ class PPO(OnPolicyActorCritic):
         self.drawn_at_once = ranks.share(size // frames_each, what)
         self.fills_up = config.rollout_steps * rows * ranks.size() % size != 0
         """True if the last minibatch of an epoch is shorter, and padded."""
+        agent.records_logits = config.ratio == "per_head"
         super().__init__(agent, config, rows, acceleration)
         adapts = config.learning_rate.schedule == ADAPTIVE
         rate = (config.learning_rate.initial, config.adaptive_kl, self.device)
@@ -91,14 +90,6 @@ class PPO(OnPolicyActorCritic):
             self.updater.wanted = self._goes_on
             self.iteration = self.improve
             self.epoch = self.captured = CudaGraphFunction("an epoch's updates", self._epoch, self.graphs_on)
-
-    @classmethod
-    @override
-    def make_agent(cls, env: EnvBase, model: ModelConfig, config: PPOConfig) -> Agent:
-        """Make a fresh agent, whose rollouts keep the logits if they are compared head by head."""
-        agent = super().make_agent(env, model, config)
-        agent.records_logits = config.ratio == "per_head"
-        return agent
 
     @override
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
@@ -151,8 +142,10 @@ class PPO(OnPolicyActorCritic):
     def anneal(self, progress: float) -> None:
         """Set the clipping range too, in place on the device."""
         super().anneal(progress)
-        if self.config.final_clip_epsilon is not None:
-            self.loss.objective.clip_epsilon.fill_(clip_range(self.config, self.config.clip_epsilon, progress))
+        config, end = self.config, self.config.final_clip_epsilon
+        if end is not None:
+            now = scheduled(config.clip_schedule, config.clip_epsilon, end, progress)
+            self.loss.objective.clip_epsilon.fill_(now)
 
     @override
     def tensors(self) -> dict[str, Tensor]:
@@ -194,7 +187,6 @@ class PPO(OnPolicyActorCritic):
     def make_loss(self) -> AgentLoss:
         """Return the clipped objective."""
         config, agent = self.config, self.agent
-        agent.records_logits = config.ratio == "per_head"
         kind = partial(PerHeadPPOLoss, names=agent.head_names) if agent.records_logits else PPOLoss
         objective = kind(
             agent.actor_head,
@@ -207,12 +199,6 @@ class PPO(OnPolicyActorCritic):
             normalize_entropy=config.normalize_entropy,
         )
         return AgentLoss(agent, objective)
-
-
-def clip_range(config: PPOConfig, start: Number, progress: float) -> Number:
-    """Clipping range after the fraction ``progress`` of the training that it began with as ``start``."""
-    end = config.final_clip_epsilon
-    return start if end is None else scheduled(config.clip_schedule, start, end, progress)
 
 
 def normalized(advantage: Tensor, draws: Tensor, valid: Tensor | None = None) -> Tensor:

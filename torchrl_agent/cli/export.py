@@ -46,7 +46,7 @@ def add_convert(verb: argparse.ArgumentParser) -> None:
     way = ways.add_parser("sb3", help="make a run of a Stable-Baselines3 model")
     way.add_argument("model", metavar="MODEL.zip", type=Path)
     way.add_argument("--vecnormalize", type=Path, metavar="FILE", help="its statistics: .pkl (with --trust) or .json")
-    _add_world(way, "arena_long")
+    _add_world(way)
     way.add_argument("--activation", choices=tuple(ACTIVATIONS), help="where the model does not say")
     way.set_defaults(convert=_from)
     way = ways.add_parser("to-sb3", help="write a run's agent as a Stable-Baselines3 model of the same algorithm")
@@ -56,7 +56,7 @@ def add_convert(verb: argparse.ArgumentParser) -> None:
     way = ways.add_parser("reference", help="make a run of an ActorCritic that the Arena's first trainer saved")
     way.add_argument("model", metavar="MODEL.pt", type=Path)
     way.add_argument("--statistics", type=Path, metavar="FILE", help="its .json (MODEL_normalization.json)")
-    _add_world(way, "arena_long")
+    _add_world(way)
     way.add_argument("--activation", choices=tuple(ACTIVATIONS), default="silu", help="the file does not say (silu)")
     way.set_defaults(convert=_from_reference)
     way = ways.add_parser("to-reference", help="write a run's agent as such a file")
@@ -65,10 +65,10 @@ def add_convert(verb: argparse.ArgumentParser) -> None:
     way.set_defaults(convert=_to_reference)
 
 
-def _add_world(way: argparse.ArgumentParser, config: str) -> None:
+def _add_world(way: argparse.ArgumentParser) -> None:
     """Add the world that a model was trained in."""
     way.add_argument("--trust", action="store_true", help="run code of others: that of a .pkl, or of a configuration")
-    way.add_argument("--config", default=config, help=f"configuration of the world it was trained in ({config})")
+    way.add_argument("--config", default="arena_long", help="configuration of the world it was trained in (arena_long)")
     way.add_argument("--run-name", metavar="NAME", help="name of the run's folder")
     way.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration")
 

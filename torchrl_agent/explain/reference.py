@@ -28,7 +28,7 @@ FILE = "reference.json"
 VERSION = 1
 """Version of the file's format."""
 WORLDS, STEPS, SEED = 8, 128, 77
-"""Extent of the games that are played for a reference, once with the likeliest actions and once sampled, and the
+"""Extent of the games that are played for a reference, once with deterministic actions and once sampled, and the
 distance of their seed from that of the evaluation.
 """
 USUAL, MARGIN = 0.99, 1.25

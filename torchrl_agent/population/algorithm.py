@@ -21,13 +21,12 @@ from torchrl_agent.algorithms.actor_critic import (
     OnPolicyActorCritic,
 )
 from torchrl_agent.algorithms.algorithm import Algorithm
-from torchrl_agent.algorithms.ppo import clip_range
 from torchrl_agent.core import ranks
 from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.losses.masked import explained_variance
 from torchrl_agent.losses.policy_gradient import PAID
 from torchrl_agent.optimization.compilation import CompiledFunction, CudaGraphFunction
-from torchrl_agent.optimization.schedules import ADAPTIVE
+from torchrl_agent.optimization.schedules import ADAPTIVE, scheduled
 from torchrl_agent.optimization.updater import SKIPS_BEFORE_HALT, NonFiniteError, summarize_updates
 from torchrl_agent.population.agent import Member, MembersAgent
 from torchrl_agent.population.genes import PLACES, numbers_of
@@ -115,9 +114,9 @@ class MembersAlgorithm(Algorithm):
         now = start if end is None else start + (end - start) * min(progress, 1.0)
         others = self.stack.others()
         others["loss.objective.entropy_coeff"].copy_(now)
-        name = "algorithm.clip_epsilon"
-        if name in self.numbers:
-            others[PLACES[name]].copy_(clip_range(self.config, self.numbers[name], progress))
+        name, smallest = "algorithm.clip_epsilon", getattr(self.config, "final_clip_epsilon", None)
+        if smallest is not None:
+            others[PLACES[name]].copy_(scheduled(self.config.clip_schedule, self.numbers[name], smallest, progress))
 
     def write_numbers(self) -> None:
         """Write :attr:`numbers` into the members' tensors, so that they hold from now on."""

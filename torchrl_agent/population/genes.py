@@ -96,7 +96,8 @@ def genetic(
     replaced = order[len(able) :]
     if len(able) < 2 or len(replaced) < 1:
         return parents
-    if config.mating == LASTING and partners is not None:
+    if config.mating == LASTING:
+        assert partners is not None
         mates = _couples(able, partners)
     else:
         mates = _mates(genes[:, able], config.mating)
@@ -123,7 +124,7 @@ def _couples(able: Tensor, partners: Tensor) -> Tensor:
 def _mates(genes: Tensor, mating: str) -> Tensor:
     """Mate of each member that may have children, the fittest first, by its place among them, int64 [able]."""
     count = genes.shape[1]
-    if mating in ("rank", LASTING):
+    if mating == "rank":
         places = torch.arange(count)
         neighbors = places + 1 - 2 * (places % 2)
         return torch.where(neighbors < count, neighbors, places - 1)

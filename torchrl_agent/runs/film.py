@@ -20,7 +20,7 @@ from torchrl_agent.core.abilities import abilities, world_name, world_seed
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.optimization.compilation import AccelerationConfig
-from torchrl_agent.training.collector import episode_entries
+from torchrl_agent.training.collector import episode_entries, play
 from torchrl_agent.training.evaluator import Stepper
 
 PICTURES_PER_SECOND = 20
@@ -87,10 +87,10 @@ def film_policy(
     with set_exploration_type(mode), Progress(steps, "step", "filming", leave=False) as progress:
         if best_from is not None and len(worlds) > 1:
             worlds = [best_world(env, policy, steps, best_from)]
-        play = Stepper(env, policy, min(every, steps), watch, acceleration)
+        stepper = Stepper(env, policy, min(every, steps), watch, acceleration)
         for step in range(0, steps, every):
             frames.append(grid([env.draw(world) for world in worlds]))
-            play()
+            stepper()
             progress.reach(step)
             if bool(finished[list(worlds)].all()):
                 break
@@ -108,9 +108,7 @@ def best_world(env: EnvBase, policy: TensorDictModuleBase, steps: int, seed: int
     returns = torch.zeros(env.batch_size, device=env.device)
     finished = torch.zeros_like(returns, dtype=torch.bool)
     env.set_seed(world_seed(env, seed))
-    root = env.reset()
-    for _ in range(steps):
-        played, root = env.step_and_maybe_reset(policy(root))
+    for played in play(env, policy, env.reset(), steps):
         following = played.get(keys.NEXT)
         returns = torch.where(finished, returns, following.get(key).squeeze(-1).float())
         finished |= following.get(keys.DONE).squeeze(-1)

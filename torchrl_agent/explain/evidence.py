@@ -144,7 +144,7 @@ def foreseen(agent: Agent, steps: Steps, unit: float) -> tuple[Tensor, Tensor]:
     reward = steps.afters[keys.REWARD].reshape(steps.begins.shape) / unit
     goes_on, missed = torch.ones_like(steps.over), torch.zeros_like(reward)
     for step in range(ahead):
-        goes_on = goes_on & (torch.arange(count) < count - step)
+        goes_on = goes_on & (torch.arange(count, device=goes_on.device) < count - step)
         missed = missed + torch.where(goes_on, futures["rewards"][..., 0, step] - reward.roll(-step, 1), 0.0)
         goes_on = goes_on & ~steps.over.roll(-step, 1)
     return (futures["states"][..., 0, 0, :] - became).abs(), missed.abs()
@@ -162,7 +162,7 @@ def _social(agent: Agent, steps: Steps) -> dict[str, Quotient]:
     rows, labels = steps.rows, steps.rows[keys.PRIVILEGED]
     number, visible = rows[keys.BELIEF, "number"], rows[keys.BELIEF, "visible"]
     acted, seen_again = follow(number, labels["others_action"], visible, agent.social_model.agents)
-    last = torch.arange(visible.shape[1]) == visible.shape[1] - 1
+    last = torch.arange(visible.shape[1], device=visible.device) == visible.shape[1] - 1
     seen_again = seen_again & visible & ~(steps.over | last).unsqueeze(-1)
 
     def surprise(logits: Tensor, truth: Tensor, mask: Tensor) -> Quotient:
@@ -181,7 +181,7 @@ def summed(evidence: Quotient, begins: Tensor) -> Tensor:
     """Return the quotient of the sums over the last :data:`SPAN` steps of an episode, [R, T]; NaN where fewer than
     :data:`LEAST` of them have evidence.
     """
-    steps = torch.arange(begins.shape[1]).expand(begins.shape)
+    steps = torch.arange(begins.shape[1], device=begins.device).expand(begins.shape)
     first = torch.where(begins, steps, 0).cummax(1).values.maximum(steps - SPAN + 1)
 
     def sums(values: Tensor) -> Tensor:

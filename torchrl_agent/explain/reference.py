@@ -63,7 +63,9 @@ class Reference:
 
     def evidence(self, agent: Agent, steps: Steps) -> dict[str, Tensor]:
         """Return the evidence of every step by name, [R, T]; NaN where there is too little."""
-        found = quotients(agent, steps, self.probes, self.scale, self.unit)
+        device = steps.begins.device
+        probes = {name: Probe(*(part.to(device) for part in probe)) for name, probe in self.probes.items()}
+        found = quotients(agent, steps, probes, self.scale.to(device), self.unit)
         return {name: summed(each, steps.begins) for name, each in found.items()}
 
     def of_episode(self, agent: Agent, episode: Episode, index: int) -> dict[int, dict[str, Evidence]]:
@@ -74,7 +76,7 @@ class Reference:
             torch.stack([part[index] for part in parts], 1)
             for parts in zip(*((each.rows, each.afters) for each in moments), strict=True)
         )
-        begins = torch.arange(len(steps)).unsqueeze(0) == 0
+        begins = torch.arange(len(steps), device=rows.device).unsqueeze(0) == 0
         found = self.evidence(agent, Steps(rows, afters, begins, torch.zeros_like(begins)))
         return {
             step: {
@@ -152,7 +154,9 @@ def _fit(inputs: Tensor, targets: Tensor, share: float = READABLE) -> Probe:
 
     def solve(x: Tensor, y: Tensor) -> Tensor:
         x = with_one(x).flatten(0, 1).double()
-        return torch.linalg.solve(x.T @ x + RIDGE * torch.eye(x.shape[-1]), x.T @ y.flatten(0, 1).double()).float()
+        return torch.linalg.solve(
+            x.T @ x + RIDGE * torch.eye(x.shape[-1], device=x.device), x.T @ y.flatten(0, 1).double()
+        ).float()
 
     mean, deviation = targets.mean((0, 1)), targets.flatten(0, 1).std(0, correction=0)
     half = len(inputs) // 2

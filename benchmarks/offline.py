@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> dict[str, Any]:
     """Measure what is not in the file yet, and print the figures."""
     path = Path(parsed.kept)
-    kept: dict[str, Any] = read_json(path) if path.is_file() else {}
+    kept: dict[str, Any] = read_json(path) or {}
     cells = [(world, seed) for world in parsed.worlds for seed in parsed.seeds]
     for world, seed in Progress(len(cells), "seed").over(cells):
         name = f"{world} {seed} {parsed.episodes}"

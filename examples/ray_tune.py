@@ -34,7 +34,7 @@ if __name__ == "__main__":
     scheduler = tune.schedulers.PopulationBasedTraining(
         metric="score",
         mode="max",
-        perturbation_interval=1,  # reports between two looks
+        perturbation_interval=1,  # reports between two perturbations
         quantile_fraction=0.5,
         hyperparam_mutations={"rate": tune.loguniform(1e-4, 1e-2)},
     )

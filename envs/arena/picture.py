@@ -13,7 +13,7 @@ from envs.arena.rules import Rules
 from envs.arena.state import State
 from envs.base.episode import EpisodeStats
 from envs.toolkit.drawing import Canvas, Color, Point, check_picture, mix, regular
-from envs.toolkit.marks import Marks, Number, entry
+from envs.toolkit.marks import Marks, entry
 from envs.toolkit.records import row
 
 SIZE = (640, 512)
@@ -115,11 +115,7 @@ def draw_ship(canvas: Canvas, ship: Any, color: Color, rules: Rules) -> None:
     radius = rules.ship_radius
     center, cos, sin = (ship.x, ship.y), math.cos(ship.rotation), math.sin(ship.rotation)
     canvas.disc(center, radius, mix(FIELD, color, 0.35), mix(FIELD, color, 0.7), 0.7)
-
-    def corner(ahead: float, aside: float) -> Point:
-        return ship.x + radius * (ahead * cos - aside * sin), ship.y + radius * (ahead * sin + aside * cos)
-
-    canvas.polygon([corner(1.9, 0), corner(-1.1, 1.1), corner(-0.5, 0), corner(-1.1, -1.1)], color)
+    canvas.polygon(_ship_corners(ship.x, ship.y, radius, cos, sin), color)
     share = ship.health / rules.ship_health
     canvas.bar((ship.x, ship.y + radius * 2.8), (radius * 4, radius * 0.6), share, health_color(share), EMPTY)
 
@@ -207,8 +203,10 @@ def mark_ship(found: Marks, name: str, color: Color, rules: Rules, seat: int = 0
     x, y, rotation = (entry(f"{name}.{part}", seat, 0) for part in ("x", "y", "rotation"))
     radius, cos, sin = rules.ship_radius, rotation.cos(), rotation.sin()
     found.disc((x, y), radius, mix(FIELD, color, 0.35), rim=mix(FIELD, color, 0.7))
+    found.polygon(_ship_corners(x, y, radius, cos, sin), color)
 
-    def corner(ahead: float, aside: float) -> tuple[Number, Number]:
-        return x + radius * ahead * cos - radius * aside * sin, y + radius * ahead * sin + radius * aside * cos
 
-    found.polygon([corner(1.9, 0), corner(-1.1, 1.1), corner(-0.5, 0), corner(-1.1, -1.1)], color)
+def _ship_corners(x: Any, y: Any, radius: float, cos: Any, sin: Any) -> list[tuple[Any, Any]]:
+    """Return the corners of a ship's outline, of numbers or of terms."""
+    corners = ((1.9, 0.0), (-1.1, 1.1), (-0.5, 0.0), (-1.1, -1.1))  # ahead and aside, in radii
+    return [(x + radius * (a * cos - b * sin), y + radius * (a * sin + b * cos)) for a, b in corners]

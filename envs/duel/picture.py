@@ -65,6 +65,5 @@ def marks(rules: Rules) -> Marks:
     for seat in range(SEATS):
         mark_shots(found, "state.shots", COLORS[seat], rules.max_ship_projectiles, rules, seat, SEATS)
         mark_ship(found, "state.ships", COLORS[seat], rules, seat)
-    for seat in range(SEATS):
         found.entry(f"health of {NAMES[seat]}", entry("state.ships.health", seat, 0), rules.ship_health, COLORS[seat])
     return found

@@ -61,9 +61,10 @@ class Tables(NamedTuple):
     useful: Tensor
     """Number of modules that pay, by the hidden level; the level itself where that is not known."""
     relevant: Tensor
-    """True for the values of heads that can matter, by operation, bool [6, sum of head sizes]."""
+    """True for the values of heads that can matter, by operation, bool [6, sum of the sizes of all heads but the last].
+    """
     placeholder: Tensor
-    """True for the placeholder of each head, bool [sum of head sizes]; for all operations in the last head."""
+    """True for the placeholder of each of these heads, bool [sum of their sizes]."""
 
 
 def make_tables(rules: Rules, useful: list[float], device: torch.device) -> Tables:
@@ -100,14 +101,10 @@ def module_size(blueprint: int, rules: Rules) -> int:
 
 
 def _heads(rules: Rules, device: torch.device) -> dict[str, Tensor]:
-    """Return relevance and placeholders over the values of all heads in a row."""
-    sizes, relevant, placeholder = head_sizes(rules.slots), [], []
-    for head, size in enumerate(sizes):
-        last = head == len(sizes) - 1
-        placeholder += [last or value == PLACEHOLDERS[head] for value in range(size)]
-    for operation in range(len(OPERATIONS)):
-        heads = (*RELEVANT[operation], len(sizes) - 1)
-        relevant.append([head in heads for head, size in enumerate(sizes) for _ in range(size)])
+    """Return relevance and placeholders over the values of all heads but the last in a row."""
+    values = [(head, value) for head, size in enumerate(head_sizes(rules.slots)[:-1]) for value in range(size)]
+    relevant = [[head in RELEVANT[operation] for head, _ in values] for operation in range(len(OPERATIONS))]
+    placeholder = [value == PLACEHOLDERS[head] for head, value in values]
     return {
         "relevant": torch.tensor(relevant, device=device),
         "placeholder": torch.tensor(placeholder, device=device),
@@ -198,10 +195,9 @@ def head_mask(mask: Tensor, legal: Tensor, tables: Tables) -> Tensor:
         legal: slots at which each operation is legal, bool [6, S, N].
         tables: constants of the world.
     """
-    places, others = legal.shape[1], tables.relevant.shape[1] - len(OPERATIONS)
-    free = torch.cat((legal, mask[places:others].expand(len(OPERATIONS), -1, -1)), 1)
-    relevant, placeholder = tables.relevant[:, :others], tables.placeholder[:others]
-    return torch.where(relevant.unsqueeze(-1), free, placeholder.unsqueeze(-1))
+    middle = mask[legal.shape[1] : len(tables.placeholder)]
+    free = torch.cat((legal, middle.expand(len(OPERATIONS), -1, -1)), 1)
+    return torch.where(tables.relevant.unsqueeze(-1), free, tables.placeholder.unsqueeze(-1))
 
 
 def _open(where: Tensor, size: int, placeholder: int) -> Tensor:

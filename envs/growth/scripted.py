@@ -155,7 +155,8 @@ def germinating(action: Tensor, where: Tensor, planting: Planting) -> Tensor:
 def germination(planting: Planting) -> list[int]:
     """Return the action of a germination, by heads."""
     values = [*PLACEHOLDERS, GERMINATE]
-    values[SLOT], values[BLUEPRINT], values[STYLE], values[TEMPO] = planting[0], *planting[2:]
+    values[SLOT], values[BLUEPRINT] = planting.slot, planting.blueprint
+    values[STYLE], values[TEMPO] = planting.style, planting.tempo
     return values
 
 

@@ -245,14 +245,18 @@ class TownEnv(World):
         """Return names of actions, meters and the observation's entries, the meters that some place raises, the
         observations that show places, and the colors of the window's channels.
         """
-        seen = observation_names(self.rules, self.mode)
         rules = self.rules
-        words: Names = {"actions": rules.action_names, "meters": rules.meter_names, "observation": seen}
-        words["raised"] = rules.raised
-        words["around"] = [name for name in ("map", "window") if name in seen]
-        words["legend"] = legend(rules)
+        seen = observation_names(rules, self.mode)
+        words: Names = {
+            "actions": rules.action_names,
+            "meters": rules.meter_names,
+            "observation": seen,
+            "raised": rules.raised,
+            "around": [name for name in ("map", "window") if name in seen],
+            "legend": legend(rules),
+        }
         if "window" in seen:
-            words["colors"] = {"window": window_colors(self.rules)}
+            words["colors"] = {"window": window_colors(rules)}
         return words
 
     @override

@@ -175,6 +175,20 @@ def test_damaged_and_foreign_files_are_one_sentence(tmp_path):
     assert "sees 32 numbers" in refused(tmp_path / "old.pt", "world.style=2")
 
 
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("model.layer_norm=true", "more than plain networks"),
+        ("model.critic_hidden_sizes=[12,4]", "last hidden layers of different widths"),
+    ],
+)
+def test_an_agent_that_the_trainer_cannot_hold_is_refused(tmp_path, override, named):
+    words = ["total_frames=64", "model.hidden_sizes=[12,8]", override, "run.name=other", f"run.folder={tmp_path}"]
+    assert cli.main(["train", "smoke", *words, *SMALL]) == 0
+    with pytest.raises(ValueError, match=named):
+        to_reference(tmp_path / "other", tmp_path / "other.pt")
+
+
 def test_statistics_and_the_learning_rate_are_set_by_their_old_names(tmp_path):
     save(tmp_path / "old.pt")
     run, _ = from_reference(tmp_path / "old.pt", "arena_long", [*SMALL, f"run.folder={tmp_path}"], "new")

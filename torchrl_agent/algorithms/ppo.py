@@ -187,7 +187,7 @@ class PPO(OnPolicyActorCritic):
     def make_loss(self) -> AgentLoss:
         """Return the clipped objective."""
         config, agent = self.config, self.agent
-        kind = partial(PerHeadPPOLoss, names=agent.head_names) if agent.records_logits else PPOLoss
+        kind = partial(PerHeadPPOLoss, names=agent.head_names) if config.ratio == "per_head" else PPOLoss
         objective = kind(
             agent.actor_head,
             agent.critic_head,

@@ -18,21 +18,28 @@ from torchrl_agent.convert.pairs import Pair, layer_pairs
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.heads import Gaussian
 
+PLAIN: dict[str, Any] = {
+    "layer_norm": False,
+    "centralized_critic": False,
+    "memory": "none",
+    "perception.enabled": False,
+    "world_model.enabled": False,
+    "social_model.enabled": False,
+    "manager.enabled": False,
+}
+"""Keys of ``ModelConfig`` of an agent that is plain networks alone."""
+
 
 def model_settings(archive: Archive) -> dict[str, Any]:
     """Return the keys of ``ModelConfig``, except activation and normalization, that give an agent the same networks."""
-    modules = ("perception", "world_model", "social_model", "manager")
     policy, twin = archive.hidden_sizes("policy"), archive.algorithm != "DQN"
     value = archive.hidden_sizes("value") if twin else policy
     settings = {
         "hidden_sizes": policy,
         "critic_hidden_sizes": None if value == policy else value,
         "shared_trunk": False,
-        "layer_norm": False,
         "head_layers": 0,
-        "centralized_critic": False,
-        "memory": "none",
-        **{f"{module}.enabled": False for module in modules},
+        **PLAIN,
         "perception.reconstruction_coeff": 0.0,
         "perception.prediction_coeff": 0.0,
     }

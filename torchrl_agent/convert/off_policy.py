@@ -131,24 +131,13 @@ def go_on(learner: Learner, archive: Archive, pairs: Correspondence) -> None:
     """Set a learner to the model's training state: weights of both networks, frames and exploration."""
     algorithm: Any = learner.algorithm
     fill([*pairs.pairs(), *pairs.pairs(target=True)], archive.policy)
-    copy_to_target(algorithm)
+    algorithm.loss.copy_to_target()
     fill(pairs.pairs(), archive.policy)
     algorithm.frames = learner.frames
     if archive.algorithm == "DQN":
         learner.agent.exploration.epsilon.fill_(epsilon(algorithm.config, algorithm.frames))  # type: ignore[union-attr, operator]
     elif archive.algorithm == "SAC":
         learner.agent.log_alpha.data.fill_(temperature(archive, []))  # type: ignore[union-attr, operator]
-
-
-@torch.no_grad()
-def copy_to_target(algorithm: Any) -> None:
-    """Set an algorithm's target network to its learning one."""
-    loss = algorithm.loss
-    if hasattr(loss, "copy_to_target"):
-        loss.copy_to_target()
-        return
-    for old, new in zip(loss.following.parameters(), loss.followed.parameters(), strict=True):
-        old.copy_(new)
 
 
 def to_theirs(experiment: Any) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from torchrl_agent.modules.specs import action_bounds, action_heads, group_spec,
 from torchrl_agent.runs.folder import new_run, run_folder
 from torchrl_agent.runs.locks import Locks
 from torchrl_agent.training.learner import Learner
-from torchrl_agent.transforms import set_statistics
 
 
 def from_sb3(
@@ -101,10 +100,10 @@ def _copy(learner: Learner, archive: Archive, notes: list[str]) -> None:
 
 def _normalize(learner: Learner, normalization: Normalization, names: list[str]) -> None:
     """Copy the statistics of observations with these names, and of rewards."""
-    statistics = {**learner.statistics(), **joined(normalization.statistics, names)}
-    set_statistics(learner.agent.normalizer, learner.algorithm.scaler, statistics)
+    found = joined(normalization.statistics, names)
+    learner.set_normalization_stats(found)
     if normalization.observations:
-        absorb_rounding(learner.agent, statistics)
+        absorb_rounding(learner.agent, found)
 
 
 def as_overrides(settings: dict[str, Any], kind: type[Algorithm]) -> list[str]:

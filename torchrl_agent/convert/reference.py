@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchrl_agent.algorithms.ppo import PPO
 from torchrl_agent.convert.archive import load_tensors, understanding
 from torchrl_agent.convert.moments import FRESH, set_moments
-from torchrl_agent.convert.networks import linear_layers
+from torchrl_agent.convert.networks import PLAIN, linear_layers
 from torchrl_agent.convert.normalization import Normalization, read_normalization
 from torchrl_agent.convert.pairs import Pair, fill, layer_pairs, moments_to_ours
-from torchrl_agent.convert.reader import write_run
+from torchrl_agent.convert.reader import as_overrides, write_run
 from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint, write_atomically, write_json
 from torchrl_agent.core.run_names import find_run
 from torchrl_agent.experiment import Experiment
@@ -60,7 +61,7 @@ def from_reference(
     with understanding(file):
         weights, frames = content[KEYS[0]], max(0, int(content[KEYS[2]]))
         settings = {**_model(weights), **_settings(content, normalization, frames), "model.activation": activation}
-    words = [f"{name}={value}" for name, value in settings.items()]
+    words = as_overrides(settings, PPO)
     experiment = Experiment.load(config, *words, *overrides, trust=trust)
     if experiment.algorithm_class.name != "ppo":
         raise ValueError(
@@ -189,18 +190,15 @@ def _shared(weights: dict[str, Tensor]) -> list[int]:
 
 
 def _model(weights: dict[str, Tensor]) -> dict[str, Any]:
-    modules = ("perception", "world_model", "social_model", "manager")
     shared, own = _shared(weights), weights["actor.0.weight"].shape[0]
     if weights["critic.0.weight"].shape[0] != own:
         raise ValueError("policy and value have last layers of different widths")
     return {
-        "model.hidden_sizes": f"[{','.join(map(str, [*shared, own]))}]",
-        "model.shared_trunk": str(bool(shared)).lower(),
+        "model.hidden_sizes": [*shared, own],
+        "model.shared_trunk": bool(shared),
         "model.head_layers": 1 if shared else 0,
-        "model.critic_hidden_sizes": "null",
-        "model.centralized_critic": "false",
-        "model.memory": "none",
-        **{f"model.{module}.enabled": "false" for module in modules},
+        "model.critic_hidden_sizes": None,
+        **{f"model.{name}": value for name, value in PLAIN.items()},
     }
 
 
@@ -212,8 +210,8 @@ def _settings(content: dict[str, Any], normalization: Normalization, frames: int
         "algorithm.learning_rate.schedule": "constant",
         "algorithm.learning_rate.warmup": 0.0,
         "algorithm.adam_epsilon": float(group.get("eps", 1e-5)),
-        "algorithm.scale_rewards": str(normalization.rewards).lower(),
-        "model.normalize_observations": str(normalization.observations).lower(),
+        "algorithm.scale_rewards": normalization.rewards,
+        "model.normalize_observations": normalization.observations,
     }
 
 
@@ -254,15 +252,17 @@ def _flat(value: Any, name: str) -> Any:
 def _check(run: Path | str, experiment: Experiment, agent: Agent) -> None:
     """Raise ValueError unless the agent can be an ActorCritic."""
     model, world = experiment.model, experiment.make_world(evaluation=True, num_envs=1)
-    sizes = [len(linear_layers(head)) for head in (agent.actor_head, agent.critic_head)]
+    heads = [linear_layers(head) for head in (agent.actor_head, agent.critic_head)]
+    sizes = [len(layers) for layers in heads]
     refused = {
         f"algorithm={experiment.algorithm_class.name}": experiment.algorithm_class.name in ("dqn", "sac", "td3"),
-        "more than plain networks": agent.perception is not None or model.centralized_critic,
+        "more than plain networks": agent.perception is not None or model.centralized_critic or model.layer_norm,
         "several observations": len(observation_shapes(world)) > 1,
         "other actions than one choice": action_bounds(world) is not None or len(action_heads(world)) > 1,
         "a shared trunk without one layer of each head's own (model.head_layers=1)": model.shared_trunk
         and sizes != [2, 2],
         "networks of different depth, or without a hidden layer": sizes[0] != sizes[1] or sizes[0] < 2,
+        "last hidden layers of different widths": len({layers[-1].in_features for layers in heads}) > 1,
     }
     found = next((what for what, present in refused.items() if present), None)
     if found is not None:

@@ -105,8 +105,8 @@ def _copy(model: Any, experiment: Experiment, agent: Agent, algorithm: str, save
     model.policy.load_state_dict({**weights, **again} if algorithm not in layout.OFF_POLICY else weights)
     if algorithm in layout.OFF_POLICY:
         off_policy.set_state(model, agent, experiment)
-    apart = bool(trunk) and algorithm != "DQN"
-    if apart or experiment.frozen or (algorithm == "PPO" and experiment.algorithm_class.name != "ppo"):
+    copied = bool(trunk) and algorithm != "DQN"
+    if copied or experiment.frozen or (algorithm == "PPO" and experiment.algorithm_class.name != "ppo"):
         return f"{FRESH}, its moments are not taken over"
     return write_moments(model, pairs.pairs(), agent, saved)
 
@@ -215,7 +215,7 @@ class _StandIn(gymnasium.Env):
 def _arguments(experiment: Experiment, agent: Agent, algorithm: str) -> dict[str, Any]:
     """Return the run's hyper-parameters and network as arguments of Stable-Baselines3's algorithm."""
     config, found = experiment.algorithm, known(experiment, KNOWN[algorithm])
-    frames = getattr(config, "rollout_steps", 0) * int(experiment.world.get("num_envs", 1))
+    frames = config.rollout_steps * int(experiment.world.get("num_envs", 1))
     if algorithm in layout.OFF_POLICY:
         found |= off_policy.to_theirs(experiment)
     elif algorithm == "A2C":
@@ -225,11 +225,10 @@ def _arguments(experiment: Experiment, agent: Agent, algorithm: str) -> dict[str
         found |= {"n_epochs": 1, "batch_size": frames, "normalize_advantage": False}
     network = _network(experiment, agent, algorithm)
     if algorithm == "A2C":
-        eps = {"eps": config.adam_epsilon}
-        rmsprop, kind = {**eps, "alpha": config.rmsprop_decay, "weight_decay": 0}, torch.optim.Adam
-        network |= {"optimizer_kwargs": eps, "optimizer_class": kind}
-        if config.optimizer == "rmsprop":
-            network |= {"optimizer_kwargs": rmsprop, "optimizer_class": torch.optim.RMSprop}
+        rmsprop = config.optimizer == "rmsprop"
+        more = {"alpha": config.rmsprop_decay, "weight_decay": 0} if rmsprop else {}
+        network["optimizer_class"] = torch.optim.RMSprop if rmsprop else torch.optim.Adam
+        network["optimizer_kwargs"] = {"eps": config.adam_epsilon, **more}
     return {**found, "policy_kwargs": network}
 
 
@@ -284,7 +283,7 @@ def _notes(experiment: Experiment, world: EnvBase, algorithm: str) -> list[str]:
         notes += off_policy.differences(experiment.algorithm)
     elif name == "a2c" and algorithm == "A2C" and experiment.algorithm.num_minibatches > 1:
         notes.append("each rollout is one minibatch in the model, where the run has several")
-    elif name not in ("ppo", "a2c") or (name == "a2c" and algorithm != "A2C"):
+    elif name not in ("ppo", algorithm.lower()):
         notes.append(f"{name} goes on as PPO with one epoch of one minibatch")
     if experiment.model.shared_trunk and name != "dqn":
         notes.append("policy and value get a copy each of the shared trunk, which part when trained on")

@@ -130,9 +130,16 @@ def abilities(env: EnvBase) -> WorldAbilities:
     return cast(WorldAbilities, _Abilities(env))
 
 
+def inner_world(env: EnvBase) -> Any:
+    """Return the world inside its transforms."""
+    while isinstance(env, TransformedEnv):
+        env = env.base_env
+    return env
+
+
 def world_name(env: EnvBase) -> str:
     """Name of a world's class, whatever transforms it has."""
-    return world_name(env.base_env) if isinstance(env, TransformedEnv) else type(env).__name__
+    return type(inner_world(env)).__name__
 
 
 # --- seeds -----------------------------------------------------------------------------------------------------------

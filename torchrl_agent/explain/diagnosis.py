@@ -63,7 +63,7 @@ def diagnose_evidence(module: str, evidence: Mapping[str, Evidence]) -> list[str
         if module_of(name) != module or value <= limit:
             continue
         if name.startswith(SIGHT):
-            seen = name.removeprefix(SIGHT).strip()
+            seen = name.removeprefix(SIGHT)
             result.append(f"its belief misses {min(value, 1):.0%} of its {seen}, usually {usual:.0%}")
         else:
             result.append(f"over the last steps {_WRONG[name]}: {value / max(usual, 1e-3):.1f} times the usual error")

@@ -27,7 +27,7 @@ AHEAD = 5
 WORST = 5.0
 """Largest error that counts of one prediction: a surprise [nats], or a multiple of the usual error."""
 GOALS = "goals"
-SIGHT = "sight of"
+SIGHT = "sight of "
 """Beginning of the names of evidence for errors of perception, which end with the observation's name."""
 WIDEST = 512
 """Largest number of components of an observation that is read from the belief."""
@@ -99,11 +99,9 @@ def probed(agent: Agent, steps: Steps) -> dict[str, tuple[Tensor, Tensor]]:
         seen = rows[keys.NORMALIZED].split(perception.sizes, -1)
         for name, values in zip(agent.normalizer.in_keys, seen, strict=True):
             if name not in passed_on and values.shape[-1] <= WIDEST:
-                result[f"{SIGHT} {name}"] = (rows[keys.BELIEF, "mean"], values)
+                result[f"{SIGHT}{name}"] = (rows[keys.BELIEF, "mean"], values)
     if manager is not None:
-        meters = rows[manager.config.meters]
-        context = torch.cat([rows.get(key) for key in (*manager.features, manager.config.meters, *manager.traits)], -1)
-        result[GOALS] = (meters, manager.choice(context, manager.met(meters)).probs)
+        result[GOALS] = (rows[manager.config.meters], manager.distribution(rows).probs)
     return result
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -113,7 +111,10 @@ def make_reference(experiment: Experiment, agent: Agent, checkpoint: str, unit: 
     games = [steps_of(experiment, agent.eval(), seed, sampled) for sampled in (False, True)]
     given = [probed(agent, steps) for steps in games]
     probes = {}
-    for name in filter(partial(_shows_places, _around(experiment)), given[0]):
+    around = _around(experiment)
+    for name in given[0]:
+        if around is not None and name not in (GOALS, *(f"{SIGHT}{key}" for key in around)):
+            continue
         inputs, targets = (torch.cat(part) for part in zip(*(each[name] for each in given), strict=True))
         if bool((probe := _fit(inputs, targets, 0.0 if name == GOALS else READABLE)).readable.any()):
             probes[name] = probe
@@ -126,7 +127,7 @@ def make_reference(experiment: Experiment, agent: Agent, checkpoint: str, unit: 
         if len(values := values[~values.isnan()]):
             usual[name] = round(values.mean().item(), DIGITS)
             limits[name] = round(MARGIN * values.quantile(USUAL).item(), DIGITS)
-    return Reference(checkpoint, probes, scale, usual, limits, unit)
+    return replace(draft, usual=usual, limits=limits)
 
 
 def _around(experiment: Experiment) -> tuple[str, ...] | None:
@@ -134,10 +135,6 @@ def _around(experiment: Experiment) -> tuple[str, ...] | None:
     with closing(experiment.make_world(evaluation=True, num_envs=1)) as world:
         around = abilities(world).names().get("around")
     return None if around is None else tuple(around)
-
-
-def _shows_places(around: tuple[str, ...] | None, name: str) -> bool:
-    return around is None or not name.startswith(SIGHT) or name.removeprefix(SIGHT).strip() in around
 
 
 def _usual_errors(agent: Agent, games: list[Steps], unit: float) -> Tensor:
@@ -171,16 +168,17 @@ def _fit(inputs: Tensor, targets: Tensor, share: float = READABLE) -> Probe:
 
 def write_reference(reference: Reference, path: Path) -> Path:
     """Write a reference as JSON and return its path."""
-    probes = {name: dict(_plain(probe)) for name, probe in reference.probes.items()}
-    scale = [round(value, DIGITS) for value in reference.scale.tolist()]
+    probes = {
+        name: {part: _rounded(value) for part, value in probe._asdict().items()}
+        for name, probe in reference.probes.items()
+    }
+    scale = _rounded(reference.scale)
     write_json(path, {"version": VERSION, **vars(reference), "probes": probes, "scale": scale})
     return path
 
 
-def _plain(probe: Probe) -> Iterator[tuple[str, Any]]:
-    for name, value in probe._asdict().items():
-        numbers = value.tolist() if value.dtype == torch.bool else (value.double() * 10**DIGITS).round()
-        yield name, numbers if isinstance(numbers, list) else (numbers / 10**DIGITS).tolist()
+def _rounded(value: Tensor) -> list:
+    return value.tolist() if value.dtype == torch.bool else value.double().round(decimals=DIGITS).tolist()
 
 
 def find_reference(run: Path, which: str = "last") -> Reference | None:

@@ -127,8 +127,15 @@ def world_names(env: EnvBase) -> Names:
     actions, meters, heads = (tuple(offered.get(kind, ())) for kind in ("actions", "meters", "heads"))
     raised = offered.get("raised")
     observation, colors, legend = (offered.get(kind, {}) for kind in ("observation", "colors", "legend"))
-    found = (actions, meters, observation, colors, heads, legend)
-    return Names(*found, None if raised is None else tuple(raised))
+    return Names(
+        actions=actions,
+        meters=meters,
+        observation=observation,
+        colors=colors,
+        heads=heads,
+        legend=legend,
+        raised=None if raised is None else tuple(raised),
+    )
 
 
 _LABELS, _ACTION_LABEL = ("others_need", "others_meters"), "others_action"
@@ -190,8 +197,8 @@ def _belief(
         return None
     belief = _record(records.Belief, row[keys.BELIEF][0])
     known = _known_names(agent, names, shapes)
-    taught = bool(agent.agent_modules["perception"].losses)
-    usual = torch.stack([frame.log_std for frame in frames]).mean().item() if taught else None
+    trained = bool(agent.agent_modules["perception"].losses)
+    usual = torch.stack([frame.log_std for frame in frames]).mean().item() if trained else None
     return Belief(belief.mean, belief.log_std, belief.proprioception, known, usual)
 
 
@@ -297,11 +304,10 @@ def _goal(agent: Agent, row: TensorDictBase) -> Goal | None:
     if manager is None:
         return None
     goal, meters = _record(records.Goal, row[keys.GOAL][0]), manager.config.meters
-    context = torch.cat([row.get(key) for key in (*manager.features, meters, *manager.traits)], -1)
     return Goal(
         type=int(goal.type),
         names=manager.names,
-        probabilities=manager.choice(context, manager.met(row.get(meters))).probs[0].cpu(),
+        probabilities=manager.distribution(row).probs[0].cpu(),
         priority=goal.priority.item(),
         target=goal.target,
         targets=manager.targets.cpu(),

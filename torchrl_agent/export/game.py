@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchrl.envs import EnvBase, TransformedEnv
+from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import abilities, world_name
+from torchrl_agent.core.abilities import abilities, inner_world, world_name
 from torchrl_agent.core.checkpoint import write_text
 from torchrl_agent.core.run_names import output_of
 from torchrl_agent.export.parts import Plain, flat_name, parts
@@ -125,9 +125,7 @@ def policy_program(env: EnvBase, agent: Agent) -> dict[str, Any]:
 
 def _given(env: EnvBase, agent: Agent) -> dict[str, Tensor]:
     """Return the first observations of the world inside the transforms, [agents, ...] by name."""
-    while isinstance(env, TransformedEnv):
-        env = env.base_env
-    root = env.reset()[:1]
+    root = inner_world(env).reset()[:1]
     if agent.group is not None:
         root = root.get(agent.group)[0]
     return {str(key): value for key, value in root.items() if isinstance(value, Tensor)}

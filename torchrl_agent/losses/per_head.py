@@ -53,7 +53,7 @@ class PerHeadPPOLoss(PPOLoss):
         return cast(ProbabilisticTensorDictModule, self.actor_network[-1])
 
     @override
-    def _before(self, tensordict: TensorDictBase) -> Tensor:
+    def _old_log_prob(self, tensordict: TensorDictBase) -> Tensor:
         """Log-probabilities [..., heads] of the actions under the behavior policy."""
         with torch.no_grad():
             behavior = self._choice.get_dist(tensordict.select(*self._choice.in_keys))
@@ -61,15 +61,15 @@ class PerHeadPPOLoss(PPOLoss):
 
     @override
     def _policy_terms(
-        self, policy: Distribution, action: Tensor, before: Tensor, advantage: Tensor, valid: Tensor | None
+        self, policy: Distribution, action: Tensor, old_log_prob: Tensor, advantage: Tensor, valid: Tensor | None
     ) -> dict[str, Tensor]:
         """The policy's loss, the diagnostics of the ratio over all heads, and by head."""
         heads = policy.heads(action)
         counted = heads.relevant if valid is None else heads.relevant & valid.unsqueeze(-1)
-        log_ratio = (heads.log_prob - before).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
+        log_ratio = (heads.log_prob - old_log_prob).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
         log_ratio = masked(log_ratio, counted)
-        gain, clipped = self._gain(log_ratio, advantage.unsqueeze(-1))
-        joint, ratio = masked(log_ratio.detach().sum(-1), valid), log_ratio.detach().exp()
+        gain, clipped = self._surrogate(log_ratio, advantage.unsqueeze(-1))
+        joint, ratio = log_ratio.detach().sum(-1), log_ratio.detach().exp()
         clips = (clipped != log_ratio).to(log_ratio.dtype)
         terms = {
             "loss_objective": masked_mean(-masked(gain, counted).sum(-1), valid),

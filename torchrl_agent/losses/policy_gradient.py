@@ -118,12 +118,12 @@ class PPOLoss(ClipPPOLoss):
         (Schulman's unbiased estimate ``ratio - 1 - log ratio``), ``clip_fraction``, ``clip_range`` and the extremes of
         the ratio; ``entropy``, ``scaled_value_loss``, and ``std`` of continuous actions.
         """
-        valid, before = tensordict.get(keys.VALID, None), self._before(tensordict)
+        valid, old_log_prob = tensordict.get(keys.VALID, None), self._old_log_prob(tensordict)
         policy = self.actor_network.get_dist(tensordict)
         advantage = tensordict.get(keys.ADVANTAGE)
         advantage = self._maybe_normalize_advantage(advantage, tensordict, update_norm=False).squeeze(-1)
         action = tensordict.get(keys.ACTION)
-        policy_terms = self._policy_terms(policy, action, before, advantage, valid)
+        policy_terms = self._policy_terms(policy, action, old_log_prob, advantage, valid)
 
         # critic: (V - target)^2, of the clipped V if that is larger
         error, value_clips = self._value_error(tensordict)
@@ -140,18 +140,18 @@ class PPOLoss(ClipPPOLoss):
             }
         )
 
-    def _before(self, tensordict: TensorDictBase) -> Tensor:
+    def _old_log_prob(self, tensordict: TensorDictBase) -> Tensor:
         """Log-probability [...] of the actions under the behavior policy."""
         return tensordict.get(keys.LOG_PROB)
 
     def _policy_terms(
-        self, policy: Distribution, action: Tensor, before: Tensor, advantage: Tensor, valid: Tensor | None
+        self, policy: Distribution, action: Tensor, old_log_prob: Tensor, advantage: Tensor, valid: Tensor | None
     ) -> dict[str, Tensor]:
         """The policy's loss and the diagnostics of the ratio, from advantages [...]."""
         # log of the ratio pi(a|s) / pi_old(a|s) to the behavior policy
-        log_ratio = (policy.log_prob(action) - before).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
+        log_ratio = (policy.log_prob(action) - old_log_prob).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
         log_ratio = masked(log_ratio, valid)
-        gain, clipped = self._gain(log_ratio, advantage)
+        gain, clipped = self._surrogate(log_ratio, advantage)
         ratio, counted = log_ratio.detach().exp(), mask_fraction(valid)
         return {
             "loss_objective": masked_mean(-gain, valid),
@@ -161,7 +161,7 @@ class PPOLoss(ClipPPOLoss):
             "min_ratio": ratio.min(),
         }
 
-    def _gain(self, log_ratio: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
+    def _surrogate(self, log_ratio: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
         """The smaller of ratio A and clip(ratio, 1 - eps, 1 + eps) A, and the clipped logarithm of the ratio."""
         clipped = log_ratio.clamp((-self.clip_epsilon).log1p(), self.clip_epsilon.log1p())
         return torch.stack([log_ratio.exp() * advantage, clipped.exp() * advantage], -1).min(-1).values, clipped

@@ -153,9 +153,7 @@ class Agent(Predicting, nn.Module):
         self, env: EnvBase, config: ModelConfig, width: int, entry: NestedKey, hidden: list[int]
     ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
         """Make the heads of policy and state value, which read ``entry``."""
-        actor_head = make_actor_head(
-            env, entry, width, hidden, config.activation, config.initial_std, config.least_probability
-        )
+        actor_head = make_actor_head(env, entry, width, hidden, config)
         hidden = critic_sizes(config, hidden)
         if config.world_model.enabled and config.world_model.improvement:
             network, *choice = actor_head

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
+from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.modules.distributions import (
     ClippedNormal,
     ConditionedMultiCategorical,
@@ -33,9 +34,7 @@ def make_actor_head(
     entry: NestedKey,
     width: int,
     hidden: list[int],
-    activation: str,
-    initial_std: float,
-    least_probability: float = 0.0,
+    config: ModelConfig,
 ) -> ProbabilisticTensorDictSequential:
     """Make the head that writes ``action``, ``action_log_prob`` and the parameters of their distribution: ``logits`` of
     discrete actions (legal ones, if the world has an ``action_mask``), ``loc`` and ``scale`` of continuous ones, or all
@@ -46,14 +45,14 @@ def make_actor_head(
         entry: key of the features that it reads, [..., width].
         width: number of these features.
         hidden: widths of hidden layers.
-        activation: activation of these layers.
-        initial_std: initial standard deviation of continuous actions, in units of half their range.
-        least_probability: least probability of each legal value of a head of discrete actions.
+        config: activation, first deviation of continuous actions and least probability of discrete ones.
     """
+    activation, initial_std = config.activation, config.initial_std
     bounds = action_bounds(env)
     if bounds is None:
         network = mlp(width, sum(action_heads(env)), hidden, activation, 0.01)
-        choice = _discrete_choice(env, {"least": least_probability} if least_probability else {})
+        least = config.least_probability
+        choice = _discrete_choice(env, {"least": least} if least else {})
         return ProbabilisticTensorDictSequential(TensorDictModule(network, [entry], [keys.LOGITS]), choice)
     low, high = bounds
     choices = mixed_choices(env)

@@ -71,12 +71,12 @@ class SACAgent(Agent):
         self.action_range = None if bounds is None else ActionRange(*bounds)
         if bounds is None:
             (num_actions,) = action_heads(env)
-            actor = make_actor_head(env, entry, width, hidden, config.activation, config.initial_std)
+            actor = make_actor_head(env, entry, width, hidden, config)
             self.action_values = TwinValues(width, num_actions, critic_sizes(config, hidden), config.activation)
             self.default_entropy = DISCRETE_ENTROPY * math.log(num_actions)
         else:
             size = len(bounds[0])
-            actor = squashed_head(bounds, entry, width, (hidden, config.activation), self.deviation)
+            actor = squashed_head(bounds, entry, width, hidden, config.activation, self.deviation)
             self.action_values = TwinValues(width + size, 1, critic_sizes(config, hidden), config.activation)
             self.default_entropy = -float(size)
         return actor, PolicyValue(actor, self.action_values, self.action_range)
@@ -95,14 +95,12 @@ class SACAgent(Agent):
 
 
 def squashed_head(
-    bounds: tuple[Tensor, Tensor], entry: NestedKey, width: int, layers: tuple[list[int], str], deviation: str
+    bounds: tuple[Tensor, Tensor], entry: NestedKey, width: int, hidden: list[int], activation: str, deviation: str
 ) -> ProbabilisticTensorDictSequential:
-    """Make the head that writes ``loc`` and ``scale`` before squashing, ``action`` and ``action_log_prob``; ``layers``
-    are widths and activation of its hidden layers.
-    """
+    """Make the head that writes ``loc`` and ``scale`` before squashing, ``action`` and ``action_log_prob``."""
     low, high = bounds
     extract = NormalParamExtractor() if deviation == "softplus" else LogDeviation()
-    network = nn.Sequential(mlp(width, 2 * len(low), *layers, 0.01), extract)
+    network = nn.Sequential(mlp(width, 2 * len(low), hidden, activation, 0.01), extract)
     options: dict[str, Any] = {"low": low, "high": high, "tanh_loc": False}
     choice = action_choice([keys.LOC, keys.SCALE], TanhNormal, options)
     return ProbabilisticTensorDictSequential(TensorDictModule(network, [entry], [keys.LOC, keys.SCALE]), choice)

@@ -179,6 +179,11 @@ class Manager(AgentModule):
         matters = self.targets > 0
         return ((meters.unsqueeze(-2) >= self.targets) | ~matters).all(-1) & matters.any(-1)
 
+    def distribution(self, tensordict: TensorDictBase) -> MaskedCategorical:
+        """Distribution over goals, given what :meth:`forward` reads."""
+        read = [tensordict.get(key) for key in (*self.features, self.config.meters, *self.traits)]
+        return self.choice(torch.cat(read, -1), self.met(tensordict.get(self.config.meters)))
+
     def choice(self, context: Tensor, met: Tensor) -> MaskedCategorical:
         """Distribution over goals, given its inputs [..., features] and the mask of goals that are :meth:`met`."""
         return MaskedCategorical(self.choose(context), ~met if self.config.options else None)

@@ -12,8 +12,11 @@ from torchrl_agent.replay.record import pack
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE.parent / "export"
-REPLAY = ("record.js", "scene.js", "panels.js", "timeline.js", "page.js")
-PLAY = ("program.js", "instructions.js", "game.js", "record.js", "scene.js", "panels.js", "marks.js", "play.js")
+REPLAY: tuple[str | Path, ...] = ("record.js", "scene.js", "panels.js", "timeline.js", "page.js")
+PLAY: tuple[str | Path, ...] = (
+    *(PROGRAMS / name for name in ("program.js", "instructions.js", "game.js")),
+    *("record.js", "scene.js", "panels.js", "marks.js", "play.js"),
+)
 """Scripts of the pages, in the order in which they run."""
 
 
@@ -25,10 +28,11 @@ def as_page(record: dict[str, Any]) -> str:
     parts = {
         "TITLE": html.escape(f"{record['run']}: {'play' if plays else 'replay'}"),
         "STYLE": _read("page.css"),
+        "MAIN": _read("play.html" if plays else "replay.html"),
         "SCRIPT": "\n".join(map(_read, PLAY if plays else REPLAY)),
         "RECORD": base64.b64encode(pack(record)).decode(),
     }
-    page = _read("play.html" if plays else "page.html")
+    page = _read("page.html")
     for name, text in parts.items():
         page = page.replace(f"%%{name}%%", text)
     return page
@@ -50,6 +54,5 @@ def write_page(record: dict[str, Any], path: Path) -> Path:
     return path
 
 
-def _read(name: str) -> str:
-    path = HERE / name
-    return (path if path.is_file() else PROGRAMS / name).read_text(encoding="utf-8")
+def _read(name: str | Path) -> str:
+    return (HERE / name).read_text(encoding="utf-8")

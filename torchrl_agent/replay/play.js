@@ -172,7 +172,7 @@ class Play {
     const own = data.marks.entries.map(([name]) => name);
     return {
       format,
-      version: 1,
+      version: VERSION,
       run: `${run}, played by a person`,
       config,
       config_hash,
@@ -182,8 +182,7 @@ class Play {
       seed: this.seed,
       ahead: 0,
       first: this.seat,
-      person: this.seat,
-      names: { ...names, own, goals: [], modules: [] },
+      names: { ...names, own },
       episodes: [{ checkpoint: "", frames: 0, scenes: this.scenes, thoughts: this.thoughts }],
     };
   }

@@ -18,7 +18,7 @@ from torchrl_agent.explain.thinking import world_names
 from torchrl_agent.export.game import policy_program, world_programs, world_record
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import action_bounds, action_heads
-from torchrl_agent.replay.record import FORMAT, hexadecimal_of
+from torchrl_agent.replay.record import hexadecimal_of
 from torchrl_agent.runs.film import film_rate
 from torchrl_agent.runs.load import load_agent
 
@@ -50,7 +50,6 @@ def game_of(source: Path | str, which: str = "last", overrides: tuple[str, ...] 
     with closing(_world(experiment, agent)) as env:
         game = _game(env, agent.eval(), trained)
     return {
-        "format": FORMAT,
         "run": name,
         "config": experiment.name,
         "config_hash": experiment.hash(),

@@ -14,7 +14,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_agent.core.abilities import abilities, world_name
+from torchrl_agent.core.abilities import abilities, inner_world, world_name
 from torchrl_agent.core.checkpoint import checkpoints, find_checkpoint, frames_of
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.run_names import find_run, run_name_of
@@ -27,7 +27,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import action_bounds, action_heads
 from torchrl_agent.replay.minds import POSITION, minds, modules_of
 from torchrl_agent.replay.record import hexadecimal_of, plain
-from torchrl_agent.replay.what_if import Counterfactuals, Start, inner
+from torchrl_agent.replay.what_if import Counterfactuals, Start
 from torchrl_agent.runs.film import film_rate, film_world
 from torchrl_agent.runs.load import load_agent
 
@@ -116,7 +116,7 @@ class _Recorder:
         self.experiment, self.agent, self.config = experiment, agent, config
         self.unit, self.reference = unit, reference
         self.env = agent.attach(film_world(experiment, config.world + 1))
-        self.base, self.count = inner(self.env), number_of_agents(self.env, agent)
+        self.base, self.count = inner_world(self.env), number_of_agents(self.env, agent)
         self.heads = action_heads(self.env) if action_bounds(self.env) is None else []
 
     def header(self) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor
-from torchrl.envs import EnvBase, TransformedEnv
+from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
+from torchrl_agent.core.abilities import inner_world
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.planned_policy import acting_policy
 from torchrl_agent.replay.record import plain
@@ -65,7 +66,7 @@ class Counterfactuals:
         per = self.agents * self.actions
         env: EnvBase = self.make(per * len(starts))
         env.reset()
-        base = inner(env)
+        base = inner_world(env)
         together = {name: torch.cat([start.record[name] for start in starts], -1) for name in starts[0].record}
         base.load_state_dict({name: value.repeat_interleave(per, -1) for name, value in together.items()}, strict=False)
         root = torch.cat([start.root for start in starts]).repeat_interleave(per, 0)
@@ -119,10 +120,3 @@ class Counterfactuals:
         group = root if self.agent.group is None else root[self.agent.group]
         own = torch.cat([group[name] for name in self.agent.perception.known], -1)
         return own if self.agent.group is None else own[rows, who]
-
-
-def inner(env: EnvBase) -> Any:
-    """Return the world inside its transforms."""
-    while isinstance(env, TransformedEnv):
-        env = env.base_env
-    return env

@@ -6,10 +6,10 @@ import torch
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torchrl.data import Bounded, Composite, TensorSpec
-from torchrl.envs import EnvBase, TransformedEnv
+from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import abilities
+from torchrl_agent.core.abilities import abilities, world_name
 from torchrl_agent.core.devices import forked_random
 from torchrl_agent.modules.specs import NO_BOUND, agent_group, group_spec, observation_shapes
 
@@ -29,7 +29,7 @@ def check_world(env: EnvBase) -> None:
     Raises:
         ValueError: the first violation, in one sentence with its fix.
     """
-    name = _name(env)
+    name = world_name(env)
     if not isinstance(env, EnvBase) or len(env.batch_size) != 1:
         raise ValueError(f"{name} is no batched TorchRL environment: give it a batch_size of one axis, [num_envs].")
     abilities(env).check_game()
@@ -131,13 +131,6 @@ def _call(name: str, function: str, method, *arguments):
             raise
         reason = " ".join(str(error).split())
         raise ValueError(f"{function} of {name} failed ({type(error).__name__}: {reason}): fix it.") from error
-
-
-def _name(env: EnvBase) -> str:
-    """Class name of the world itself."""
-    while isinstance(env, TransformedEnv):
-        env = env.base_env
-    return type(env).__name__
 
 
 def _kind(dtype: torch.dtype) -> str:

@@ -131,7 +131,7 @@ def with_transforms(env: EnvBase, transforms: Sequence[str | Mapping[str, Any]],
     Raises:
         ValueError: a transform is unknown, its arguments do not fit, or it cannot be put on this world.
     """
-    for name, arguments in map(_named, transforms):
+    for name, arguments in map(transform_arguments, transforms):
         if evaluation and name in OF_REWARDS:
             continue
         there = {*env.observation_spec.keys(True), *env.reward_keys, *env.done_keys}
@@ -153,7 +153,12 @@ def with_transforms(env: EnvBase, transforms: Sequence[str | Mapping[str, Any]],
     return env
 
 
-def _named(transform: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def transform_arguments(transform: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments of a transform as listed.
+
+    Raises:
+        ValueError: it is no allowed transform, or has another form.
+    """
     if not isinstance(transform, str) and (not isinstance(transform, Mapping) or len(transform) != 1):
         raise ValueError(f"world.transforms holds {transform}: give each as NAME or {{NAME: {{ARGUMENT: VALUE}}}}.")
     name, arguments = (transform, {}) if isinstance(transform, str) else next(iter(transform.items()))

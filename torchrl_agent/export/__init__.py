@@ -30,6 +30,7 @@ from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.export import game, run_folder
 from torchrl_agent.export.parts import Part, Plain, flat_name, meaning, parts
+from torchrl_agent.export.preparation import prepared
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import group_spec
 from torchrl_agent.runs.load import load_agent
@@ -81,7 +82,7 @@ def export_run(
         return [game.write_program(run, module, output, checkpoint, trust)]
     check_format(format)
     experiment, agent = load_agent(run, "cpu", checkpoint, trust=trust)
-    found = parts(agent)
+    found, outside = prepared(parts(agent), experiment)
     if module != "all" and module not in found:
         raise ValueError(_absent(module, list(found)))
     path = find_checkpoint(run, checkpoint)
@@ -93,7 +94,10 @@ def export_run(
             "checkpoint": path.name,
             "config": experiment.name,
             "config_hash": experiment.hash(),
-            "world": {**experiment.world, **experiment.evaluation.world},  # with its wrappers and transforms
+            "world": {
+                **outside.world,
+                **outside.evaluation.world,
+            },  # with what prepares the inputs
         }
         _write(target, found[name], name, format, _example(experiment, agent, found[name]), origin)
         written.append(target)

@@ -29,6 +29,7 @@ from torchrl_agent.optimization.compilation import (
 )
 from torchrl_agent.runs.film import film_policy
 
+pytestmark = pytest.mark.ci
 PER_ITERATION = 4
 """Waits that every iteration makes: is the rollout finite, the diagnostics, which episodes ended, their statistics."""
 

@@ -39,6 +39,7 @@ from torchrl_agent.runs import train
 from torchrl_agent.training.governor import GovernorConfig
 from torchrl_agent.training.vital_signs import SIGNS
 
+pytestmark = pytest.mark.ci
 ROOT = CONFIGS.parent
 DOCS = ROOT / "docs"
 AGENT_PAGES, ALGORITHM_PAGES = (sorted((DOCS / part).glob("*.md")) for part in ("agent", "algorithms"))

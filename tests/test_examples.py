@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 FOLDER = Path(__file__).parents[1] / "examples"
 RECIPES = sorted(path.stem for path in FOLDER.glob("*.py"))
@@ -20,6 +21,13 @@ def here(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     for name in RECIPES:
         monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.fixture
+def uncompiled():
+    """What a recipe compiles costs half a minute, and is shown by the tests of compiling."""
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def recipe(name):
@@ -44,7 +52,7 @@ def test_gymnasium_world():
     assert -50 * 5 < recipe("gymnasium_world").main(512, *QUICK, *small) < 0
 
 
-def test_own_world():
+def test_own_world(uncompiled):
     assert 0 <= recipe("own_world").main(4096, 32) <= 1
 
 
@@ -57,7 +65,7 @@ def test_own_module():
     assert 0 < recipe("own_module").main(64, *QUICK, *small) < 10
 
 
-def test_own_algorithm():
+def test_own_algorithm(uncompiled):
     recipe("own_algorithm").main(512, 4)
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ("envs", "torchrl_agent", "configs", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 SMALL = ("device=cpu", "total_frames=512", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false")
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("install")]  # one wheel for all
+pytestmark = [pytest.mark.slow, pytest.mark.ci, pytest.mark.xdist_group("install")]  # one wheel for all
 
 
 def run(command, folder, **environment):

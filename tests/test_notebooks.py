@@ -14,6 +14,7 @@ import pytest
 
 from torchrl_agent.experiment.compose import CONFIGS
 
+pytestmark = pytest.mark.ci
 ROOT = CONFIGS.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 MOST_LINES = 14

@@ -19,6 +19,8 @@ from benchmarks.lowering.pretended_gpu import H100, machine_code, pretended_h100
 from envs.toolkit.chance import seed_chance
 from torchrl_agent.modules.memory import recurrence
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.mark.parametrize("stream", [0, 1, 2, 48])
 def test_chance_compiles_for_a_gpu(stream):

@@ -29,7 +29,8 @@ from torchrl_agent.optimization.compilation import (
 )
 from torchrl_agent.runs.film import film_policy
 
-pytestmark = pytest.mark.ci
+SUBMITTED = ("gru", "dqn", "sac", "impala", "stops early", "float16", "heatmap", "a2c", "duel", "mind")
+"""Kinds of learning that every submission is tested with: one of each part of the code."""
 PER_ITERATION = 4
 """Waits that every iteration makes: is the rollout finite, the diagnostics, which episodes ended, their statistics."""
 
@@ -280,7 +281,9 @@ def test_captured_code_learns_what_eager_code_learns_and_never_waits(gpu, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "ppo"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.ci] if name in SUBMITTED else []) for name in KINDS if name != "ppo"]
+)
 def test_every_other_kind_too(gpu, trusted, name):
     check_learning(gpu, KINDS[name])
 
@@ -316,6 +319,7 @@ def test_modes_are_told_where_graphs_are_off(gpu):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_governor_never_waits_and_goes_back_into_what_was_recorded(gpu, trusted):
     """It goes back after the fifth iteration: from there on graphs learn from restored tensors what eager code does."""
     watched = ["governor.enabled=true", "governor.warmup=3", "governor.snapshot_every=1"]
@@ -336,6 +340,7 @@ def test_a_governor_never_waits_and_goes_back_into_what_was_recorded(gpu, truste
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_run_goes_from_one_device_to_the_other(gpu, tmp_path):
     small = [*SMALL, *UNCOMPILED, "world.rules={max_steps: 8}", "total_frames=64", "run.checkpoint_every=64"]
     run = [f"run.folder={tmp_path}", "run.name=run", "run.final_evaluation=false", "run.film=false"]
@@ -349,6 +354,7 @@ def test_a_run_goes_from_one_device_to_the_other(gpu, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_learner_that_has_recorded_takes_a_checkpoint_and_goes_on_from_there(gpu):
     learner = learner_of([], *UNCOMPILED)
     loop = iterate(learner)
@@ -362,6 +368,7 @@ def test_a_learner_that_has_recorded_takes_a_checkpoint_and_goes_on_from_there(g
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_an_evaluation_is_recorded_and_finds_what_eager_code_finds(gpu, monkeypatch):
     monkeypatch.setattr("torchrl_agent.training.evaluator.CHECK_EVERY", 5)
     options = [*SMALL, *UNCOMPILED, "world.rules={max_steps: 20}", "evaluation.world={curriculum: null}"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -165,9 +164,9 @@ class Experiment:
                 names it.
         """
         source = read_config(config, trust, overrides)
-        file = compose_experiment(source, overrides, _schema())
+        file = compose_experiment(source, overrides, ExperimentFile)
         if file.on_cuda and resolve_device(file.device).type == "cuda":
-            file = compose_experiment(source, overrides, _schema(), file.overrides_on_cuda(source.content))
+            file = compose_experiment(source, overrides, ExperimentFile, file.overrides_on_cuda(source.content))
         file.check()
         build.check_world_arguments({**file.world, **file.evaluation.world})
         return file.experiment()
@@ -279,12 +278,6 @@ class ExperimentFile(Experiment):
         elif self.policy is not None:
             self.model.memory = self.policy
         return Experiment(**{each.name: getattr(self, each.name) for each in dataclasses.fields(Experiment)})
-
-
-@functools.cache
-def _schema() -> DictConfig:
-    """Structured configuration of the keys that a file may give, made once."""
-    return OmegaConf.structured(ExperimentFile)
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]

@@ -27,9 +27,9 @@ from omegaconf.errors import OmegaConfBaseException
 from torchrl_agent.core.progress import log
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.experiment import world_rules
-from torchrl_agent.experiment.algorithm_section import SECTION, choose_algorithm, separate
+from torchrl_agent.experiment.algorithm_section import SECTION, TUNED, choose_algorithm, separate
 from torchrl_agent.experiment.config_files import SCHEMA, SUFFIXES, ConfigFiles, read_keys, read_text
-from torchrl_agent.experiment.overrides import Override, fitted, hint_at, values_of
+from torchrl_agent.experiment.overrides import Override, field_hints, fitted, hint_at, inner_hint, values_of
 from torchrl_agent.trust import check, record
 from torchrl_agent.trust.targets import CALL
 
@@ -121,23 +121,27 @@ def trust_file(config: str | Path) -> None:
         record.record(file.text, file.path)
 
 
-def compose_experiment(
-    file: ConfigFile, overrides: Sequence[str], schema: DictConfig, weaker: Sequence[str] = ()
-) -> Any:
-    """The configuration in a file, with overrides: all keys of the schema, and under ``algorithm`` those of its class.
+@functools.cache
+def _structured(root: type) -> DictConfig:
+    """The schema of a configuration, of which users make copies."""
+    return OmegaConf.structured(root)
+
+
+def compose_experiment(file: ConfigFile, overrides: Sequence[str], root: type, weaker: Sequence[str] = ()) -> Any:
+    """The configuration in a file, with overrides: all keys of the root class, and under ``algorithm`` those of its
+    class.
 
     Args:
         file: as :func:`read_config` gives it.
         overrides: such as ``seed=1`` or ``algorithm.gamma=0.9``.
-        schema: a structured configuration whose fields are what a file may hold.
+        root: a dataclass whose fields are what a file may hold.
         weaker: overrides applied before those, from the file itself.
 
     Raises:
         ValueError: the file does not begin with the schema; an unknown key, a value of the wrong type, or something
             that needs trust, which the sentence names.
     """
-    path, root = file.path, OmegaConf.get_type(schema)
-    assert root is not None
+    path, schema = file.path, _structured(root)
     with _one_sentence(path, schema):
         (own, own_others), (asked, others) = separate(weaker), separate(overrides)
         loaded = _composed(file, [*own_others, *others], schema, root)
@@ -147,9 +151,10 @@ def compose_experiment(
         check.check(check.in_words({check.ON_CUDA: dict(own)}), path, file.trusted)
         check.check(check.in_words({check.ON_CUDA: dict(asked)}), path, trusted=True)
         section, layers, changes = choose_algorithm(plain, [*own, *asked], path)
-        # merging once more refuses keys that are new in a section that is not open
-        experiment: Any = OmegaConf.merge(schema, plain)
-        experiment[SECTION] = section
+        if _has_new_keys(plain, root):
+            OmegaConf.merge(schema, plain)  # raises an error that names the key
+        experiment: Any = loaded
+        experiment[TUNED], experiment[SECTION] = plain[TUNED], section
         for layer in layers:
             OmegaConf.update(experiment, SECTION, fitted(layer, OmegaConf.get_type(section), SECTION))
         for key, value in changes:
@@ -158,6 +163,16 @@ def compose_experiment(
         result: Any = OmegaConf.to_object(experiment)
         check.check(check.in_targets(dataclasses.asdict(result)), path, file.trusted, given)
         return result
+
+
+def _has_new_keys(values: Any, hint: Any) -> bool:
+    """True if a section that is not open holds a key that its class lacks: an override may bring one."""
+    if not isinstance(values, dict):
+        return False
+    hints = field_hints(hint)
+    if hints and not values.keys() <= hints.keys():
+        return True
+    return any(_has_new_keys(value, hints.get(name, inner_hint(hint))) for name, value in values.items())
 
 
 def _composed(file: ConfigFile, overrides: Sequence[Override], schema: DictConfig, root: type) -> DictConfig:
@@ -184,7 +199,7 @@ def _by_hydra(text: str, path: Path, trusted: bool, words: tuple[str, ...], root
     Plugins.instance().register(ConfigFiles)
     GlobalHydra.instance().clear()
     store = ConfigStore.instance()
-    store.store(SCHEMA, OmegaConf.structured(root))
+    store.store(SCHEMA, _structured(root))
     store.store(GIVEN, read_keys(text, path, root))
     places = [path.resolve(), CONFIGS] if trusted else [CONFIGS]
     search = json.dumps([f"{ConfigFiles.scheme()}://{place.as_posix()}" for place in places], ensure_ascii=False)

@@ -19,10 +19,11 @@ from benchmarks.lowering.uncompiled import count_flops
 from torchrl_agent import keys
 from torchrl_agent.cli.arguments import add_overrides
 from torchrl_agent.core.devices import resolve_device
+from torchrl_agent.core.masked import masked_mean
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.modules.networks import GatedConcat, masked_mean
+from torchrl_agent.modules.networks import GatedConcat
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction
 from torchrl_agent.profiling.speed import Timed, device_name, measure_in_own_process
 from torchrl_agent.profiling.timing import peak_flops, seconds_per_call

@@ -10,10 +10,10 @@ from torch import Tensor
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
+from torchrl_agent.core.masked import masked_mean
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.planned_policy import acting_policy
-from torchrl_agent.modules.networks import masked_mean
 from torchrl_agent.training.collector import play as play_steps
 
 WORLDS = 128

@@ -3,8 +3,7 @@
 import torch
 
 from torchrl_agent.core import ranks
-from torchrl_agent.losses.masked import explained_variance, mask_fraction
-from torchrl_agent.modules.networks import masked_mean
+from torchrl_agent.core.masked import explained_variance, masked_mean
 from torchrl_agent.modules.records import correlation
 from torchrl_agent.transforms import RunningStatistics
 
@@ -30,7 +29,6 @@ with ranks.started(60):
     close(ranks.mean(masked_mean(samples, counted)), 4.0)
     close(ranks.mean(masked_mean(samples, counted & (samples == 7))), 7.0)
     close(ranks.mean(masked_mean(samples, torch.zeros(3, dtype=torch.bool))), 0.0)
-    close(mask_fraction(counted), 4 / 6)
     joint = correlation(samples, others, counted), explained_variance(samples, others, counted)
     with ranks.alone():
         whole = correlation(SAMPLES, OTHERS, COUNTED), explained_variance(SAMPLES, OTHERS, COUNTED)

@@ -20,8 +20,8 @@ from torchrl_agent.algorithms.algorithm import Algorithm, AlgorithmConfig
 from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
 from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import number, share, weight
+from torchrl_agent.core.masked import explained_variance
 from torchrl_agent.core.spans import spanned
-from torchrl_agent.losses.masked import explained_variance
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction
 from torchrl_agent.optimization.updater import summarize_updates

@@ -10,8 +10,8 @@ from torchrl.objectives import DQNLoss
 from torchrl.objectives.utils import ValueEstimators
 
 from torchrl_agent import keys
+from torchrl_agent.core.masked import masked_mean
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.modules.networks import masked_mean
 
 
 class ActionValueLoss(nn.Module):

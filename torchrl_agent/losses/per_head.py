@@ -13,9 +13,8 @@ from torch.distributions import Distribution
 from typing_extensions import override
 
 from torchrl_agent import keys
-from torchrl_agent.losses.masked import mask_fraction, masked
+from torchrl_agent.core.masked import masked_mean
 from torchrl_agent.losses.policy_gradient import LARGEST_LOG_RATIO, PPOLoss, check_discrete
-from torchrl_agent.modules.networks import masked_mean
 
 
 class PerHeadPPOLoss(PPOLoss):
@@ -48,42 +47,40 @@ class PerHeadPPOLoss(PPOLoss):
         check_discrete(actor_network, "ratio=per_head")
         self.in_keys = [*self.in_keys, keys.LOGITS]
 
-    @property
-    def _choice(self) -> ProbabilisticTensorDictModule:
-        return cast(ProbabilisticTensorDictModule, self.actor_network[-1])
-
-    @override
-    def _old_log_prob(self, tensordict: TensorDictBase) -> Tensor:
-        """Log-probabilities [..., heads] of the actions under the behavior policy."""
-        with torch.no_grad():
-            behavior = self._choice.get_dist(tensordict.select(*self._choice.in_keys))
-            return behavior.heads(tensordict.get(keys.ACTION)).log_prob
-
     @override
     def _policy_terms(
-        self, policy: Distribution, action: Tensor, old_log_prob: Tensor, advantage: Tensor, valid: Tensor | None
+        self, tensordict: TensorDictBase, policy: Distribution, advantage: Tensor, valid: Tensor | None
     ) -> dict[str, Tensor]:
         """The policy's loss, the diagnostics of the ratio over all heads, and by head."""
-        heads = policy.heads(action)
+        heads, behavior = policy.heads(tensordict.get(keys.ACTION)), self._behavior_log_prob(tensordict)
         counted = heads.relevant if valid is None else heads.relevant & valid.unsqueeze(-1)
-        log_ratio = (heads.log_prob - old_log_prob).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
-        log_ratio = masked(log_ratio, counted)
-        gain, clipped = self._surrogate(log_ratio, advantage.unsqueeze(-1))
+        log_ratio = (heads.log_prob - behavior).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
+        log_ratio = torch.where(counted, log_ratio, 0.0)
+        # for each head the smaller of ratio A and clip(ratio, 1 - eps, 1 + eps) A
+        clipped = log_ratio.clamp((-self.clip_epsilon).log1p(), self.clip_epsilon.log1p())
+        gains = torch.stack([log_ratio.exp(), clipped.exp()], -1) * advantage[..., None, None]
+        gain = torch.where(counted, gains.min(-1).values, 0.0)
         joint, ratio = log_ratio.detach().sum(-1), log_ratio.detach().exp()
         clips = (clipped != log_ratio).to(log_ratio.dtype)
         terms = {
-            "loss_objective": masked_mean(-masked(gain, counted).sum(-1), valid),
-            "kl": (joint.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp() - 1 - joint).mean() / mask_fraction(valid),
+            "loss_objective": masked_mean(-gain.sum(-1), valid),
+            "kl": masked_mean(joint.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp() - 1 - joint, valid),
             "clip_fraction": clips.sum() / counted.sum().clamp_min(1),
             "max_ratio": ratio.max(),
             "min_ratio": ratio.min(),
         }
-        entropy, frames = masked(heads.normalized_entropy.detach(), counted), counted.float()
+        entropy, frames = torch.where(counted, heads.normalized_entropy.detach(), 0.0), counted.float()
         for name, found in (("entropy", entropy), ("clip_fraction", clips)):
             terms |= self._by_head(name, found.flatten(0, -2).sum(0) / frames.flatten(0, -2).sum(0).clamp_min(1))
         terms |= self._by_head("relevant", frames.flatten(0, -2).mean(0))
         terms |= self._by_head("max_ratio", ratio.flatten(0, -2).amax(0))
         return terms | self._by_head("min_ratio", ratio.flatten(0, -2).amin(0))
+
+    @torch.no_grad()
+    def _behavior_log_prob(self, tensordict: TensorDictBase) -> Tensor:
+        """Log-probabilities [..., heads] of the actions under the behavior policy."""
+        choice = cast(ProbabilisticTensorDictModule, self.actor_network[-1])
+        return choice.get_dist(tensordict.select(*choice.in_keys)).heads(tensordict.get(keys.ACTION)).log_prob
 
     def _by_head(self, name: str, values: Tensor) -> dict[str, Tensor]:
         """Diagnostics of each head from values [heads]."""

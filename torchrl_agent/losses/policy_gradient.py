@@ -25,10 +25,9 @@ from torchrl.objectives.value.functional import vtrace_advantage_estimate
 from typing_extensions import override
 
 from torchrl_agent import keys
-from torchrl_agent.losses.masked import explained_variance, mask_fraction, masked
+from torchrl_agent.core.masked import explained_variance, masked_mean
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.distributions import ClippedNormal, MixedDistribution
-from torchrl_agent.modules.networks import masked_mean
 
 LARGEST_LOG_RATIO = 20.0
 """Probability ratios are kept within exp(+-20), so that no pair of log-probabilities overflows."""
@@ -118,65 +117,56 @@ class PPOLoss(ClipPPOLoss):
         (Schulman's unbiased estimate ``ratio - 1 - log ratio``), ``clip_fraction``, ``clip_range`` and the extremes of
         the ratio; ``entropy``, ``scaled_value_loss``, and ``std`` of continuous actions.
         """
-        valid, old_log_prob = tensordict.get(keys.VALID, None), self._old_log_prob(tensordict)
-        policy = self.actor_network.get_dist(tensordict)
+        valid = tensordict.get(keys.VALID, None)
+        policy = self.actor_network.get_dist(tensordict.copy())  # a copy, which keeps the rollout's logits
         advantage = tensordict.get(keys.ADVANTAGE)
         advantage = self._maybe_normalize_advantage(advantage, tensordict, update_norm=False).squeeze(-1)
-        action = tensordict.get(keys.ACTION)
-        policy_terms = self._policy_terms(policy, action, old_log_prob, advantage, valid)
+        policy_terms = self._policy_terms(tensordict, policy, advantage, valid)
 
         # critic: (V - target)^2, of the clipped V if that is larger
-        error, value_clips = self._value_error(tensordict)
+        value, target = self.critic_network(tensordict.copy()).get(keys.VALUE), tensordict.get(keys.VALUE_TARGET)
+        error, value_clips = (value - target).square(), {}
+        if self.clip_value is not None:
+            old = tensordict.get(keys.VALUE)
+            change = value - old
+            clipped = change.clamp(-self.clip_value, self.clip_value)
+            error = torch.maximum(error, (old + clipped - target).square())
+            value_clips = {"value_clip_fraction": (clipped != change).to(value.dtype).mean()}
         value_loss = masked_mean(error.squeeze(-1), valid)
 
+        action = tensordict.get(keys.ACTION) if self.normalize_entropy else None
         return TensorDict(
             {
                 **policy_terms,
                 "loss_critic": self.critic_coeff * value_loss,
                 "scaled_value_loss": value_loss.detach(),
-                **entropy_bonus(policy, valid, self.entropy_coeff, action if self.normalize_entropy else None),
+                **entropy_bonus(policy, valid, self.entropy_coeff, action),
                 "clip_range": self.clip_epsilon.clone(),
                 **value_clips,
             }
         )
 
-    def _old_log_prob(self, tensordict: TensorDictBase) -> Tensor:
-        """Log-probability [...] of the actions under the behavior policy."""
-        return tensordict.get(keys.LOG_PROB)
-
     def _policy_terms(
-        self, policy: Distribution, action: Tensor, old_log_prob: Tensor, advantage: Tensor, valid: Tensor | None
+        self, tensordict: TensorDictBase, policy: Distribution, advantage: Tensor, valid: Tensor | None
     ) -> dict[str, Tensor]:
         """The policy's loss and the diagnostics of the ratio, from advantages [...]."""
         # log of the ratio pi(a|s) / pi_old(a|s) to the behavior policy
-        log_ratio = (policy.log_prob(action) - old_log_prob).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
-        log_ratio = masked(log_ratio, valid)
-        gain, clipped = self._surrogate(log_ratio, advantage)
-        ratio, counted = log_ratio.detach().exp(), mask_fraction(valid)
+        difference = policy.log_prob(tensordict.get(keys.ACTION)) - tensordict.get(keys.LOG_PROB)
+        log_ratio = difference.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
+        if valid is not None:
+            log_ratio = torch.where(valid, log_ratio, 0.0)
+        # the smaller of ratio A and clip(ratio, 1 - eps, 1 + eps) A
+        clipped = log_ratio.clamp((-self.clip_epsilon).log1p(), self.clip_epsilon.log1p())
+        gain = torch.stack([log_ratio.exp() * advantage, clipped.exp() * advantage], -1).min(-1).values
+        now = log_ratio.detach()
+        ratio = now.exp()
         return {
             "loss_objective": masked_mean(-gain, valid),
-            "kl": (ratio - 1 - log_ratio.detach()).mean() / counted,
-            "clip_fraction": (clipped != log_ratio).to(log_ratio.dtype).mean() / counted,
+            "kl": masked_mean(ratio - 1 - now, valid),
+            "clip_fraction": masked_mean((clipped != log_ratio).to(now.dtype), valid),
             "max_ratio": ratio.max(),
             "min_ratio": ratio.min(),
         }
-
-    def _surrogate(self, log_ratio: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
-        """The smaller of ratio A and clip(ratio, 1 - eps, 1 + eps) A, and the clipped logarithm of the ratio."""
-        clipped = log_ratio.clamp((-self.clip_epsilon).log1p(), self.clip_epsilon.log1p())
-        return torch.stack([log_ratio.exp() * advantage, clipped.exp() * advantage], -1).min(-1).values, clipped
-
-    def _value_error(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        """Squared error of the critic's values [..., 1], and the fraction of clipped ones, if ``clip_value`` is set."""
-        target, value = tensordict.get(keys.VALUE_TARGET), self.critic_network(tensordict.copy()).get(keys.VALUE)
-        error = (value - target).square()
-        if self.clip_value is None:
-            return error, {}
-        old = tensordict.get(keys.VALUE)
-        change = value - old
-        clipped = change.clamp(-self.clip_value, self.clip_value)
-        error = torch.maximum(error, (old + clipped - target).square())
-        return error, {"value_clip_fraction": (clipped != change).to(value.dtype).mean()}
 
 
 class PolicyGradientLoss(A2CLoss):
@@ -287,7 +277,7 @@ class VTraceLoss(nn.Module):
         ratio = log_ratio.exp()
         return losses.update(
             {
-                "kl": (ratio - 1 - log_ratio).mean() / mask_fraction(valid),
+                "kl": masked_mean(ratio - 1 - log_ratio, None if valid is None else counted),
                 "max_ratio": ratio.amax(),
                 "min_ratio": ratio.amin(),
                 "explained_variance": explained_variance(target, values, counted),
@@ -338,7 +328,7 @@ def entropy_bonus(
     Given an ``action`` the entropy is the sum over heads of its fraction of the largest, with the masks that this
     action leaves to them.
     """
-    entropy = masked(policy.entropy() if action is None else policy.heads(action).normalized_entropy.sum(-1), counted)
+    entropy = policy.entropy() if action is None else policy.heads(action).normalized_entropy.sum(-1)
     bonus = masked_mean(coefficient * entropy, counted)
     deviation = {"std": policy.scale.detach().mean()} if isinstance(policy, ClippedNormal) else {}
-    return {"loss_entropy": -bonus, "entropy": entropy.detach().mean() / mask_fraction(counted), **deviation}
+    return {"loss_entropy": -bonus, "entropy": masked_mean(entropy.detach(), counted), **deviation}

@@ -1,5 +1,6 @@
 """Agents and their parts: networks, heads and policies."""
 
+from torchrl_agent.core.masked import masked_mean
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.models.group_policy import GroupPolicy
@@ -10,7 +11,7 @@ from torchrl_agent.models.sac_agent import SACAgent
 from torchrl_agent.models.td3_agent import TD3Agent
 from torchrl_agent.modules.manager import ManagerConfig
 from torchrl_agent.modules.module import AgentModule, ModuleContext
-from torchrl_agent.modules.networks import GatedConcat, masked_mean, one_hot_actions
+from torchrl_agent.modules.networks import GatedConcat, one_hot_actions
 from torchrl_agent.modules.perception import PerceptionConfig
 from torchrl_agent.modules.planner import PlannerConfig
 from torchrl_agent.modules.records import Belief, Futures, Goal, SocialPredictions

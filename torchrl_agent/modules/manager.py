@@ -23,11 +23,12 @@ from typing_extensions import override
 from torchrl_agent import keys
 from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import count, number, weight
+from torchrl_agent.core.masked import masked_mean
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.core.text import check_known
 from torchrl_agent.modules.distributions import MaskedCategorical
 from torchrl_agent.modules.module import AgentModule, Built, ModuleContext
-from torchrl_agent.modules.networks import masked_mean, mlp
+from torchrl_agent.modules.networks import mlp
 from torchrl_agent.modules.specs import observation_shapes
 
 CHOSEN, DECIDED, GOAL_LOG_PROB, GOAL_VALUE = ((keys.GOAL, name) for name in ("type", "decided", "log_prob", "value"))

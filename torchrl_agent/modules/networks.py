@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torchrl.modules import MLP
 
 from torchrl_agent import keys
-from torchrl_agent.core import ranks
 
 NEARLY_SHUT = 0.1
 """Initial gate of a module's output among the controller's features."""
@@ -163,15 +162,6 @@ def have_later(sequences: Tensor, ahead: int) -> Tensor:
     """Mask of frames of ``sequences`` [B, T, ...] that have another one ``ahead`` steps later, bool [T]."""
     steps = sequences.shape[1]
     return torch.arange(steps, device=sequences.device) < steps - ahead
-
-
-def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean of the values where the mask (bool; None for all) is true, 0 if it is nowhere; with several ranks, the part
-    of this rank: the mean of all ranks' parts is the mean.
-    """
-    if mask is None:
-        return values.mean()
-    return torch.where(mask, values, 0.0).sum() / ranks.mean(mask.sum()).clamp_min(1 / ranks.size())
 
 
 def symlog(value: Tensor) -> Tensor:

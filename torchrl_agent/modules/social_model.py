@@ -25,11 +25,12 @@ from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.core.bounds import choice, count, number, weight
+from torchrl_agent.core.masked import masked_mean
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.modules.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 from torchrl_agent.modules.memory import AssociativeMemory, recurrence
 from torchrl_agent.modules.module import AgentModule, Built, ModuleContext
-from torchrl_agent.modules.networks import Attention, have_later, masked_mean, mlp
+from torchrl_agent.modules.networks import Attention, have_later, mlp
 from torchrl_agent.modules.records import feature_means, most_frequent
 from torchrl_agent.modules.specs import group_spec
 

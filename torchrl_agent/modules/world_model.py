@@ -18,10 +18,11 @@ from torchrl.modules import recurrent_mode
 from typing_extensions import override
 
 from torchrl_agent import keys
+from torchrl_agent.core.masked import masked_mean
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.modules.dynamics import CHANGE, KNOWN, MEAN, WorldModel, WorldModelConfig, dreaming_state, spread
 from torchrl_agent.modules.module import AgentModule, Built, ModuleContext
-from torchrl_agent.modules.networks import first_head, have_later, masked_mean, one_hot_actions, symexp, symlog
+from torchrl_agent.modules.networks import first_head, have_later, one_hot_actions, symexp, symlog
 from torchrl_agent.modules.records import auroc, correlation, feature_means, share_of, squared_error
 from torchrl_agent.modules.specs import action_masked
 

@@ -13,10 +13,11 @@ from torchrl.modules import set_recurrent_mode
 from typing_extensions import override
 
 from torchrl_agent import keys
+from torchrl_agent.core.masked import masked_mean
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.pretrained import agent_modules, reads
 from torchrl_agent.modules.distributions import MaskedCategorical, MaskedMultiCategorical
-from torchrl_agent.modules.networks import first_head, masked_mean
+from torchrl_agent.modules.networks import first_head
 from torchrl_agent.modules.records import most_frequent
 
 ROWS_AT_ONCE = 64

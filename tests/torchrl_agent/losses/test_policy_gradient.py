@@ -16,8 +16,8 @@ from torchrl_agent.algorithms import actor_critic, impala, ppo
 from torchrl_agent.algorithms.a2c import A2C, A2CConfig
 from torchrl_agent.algorithms.impala import IMPALA, IMPALAConfig
 from torchrl_agent.algorithms.ppo import PPO, PPOConfig
+from torchrl_agent.core import masked
 from torchrl_agent.losses import dqn as action_value_objective
-from torchrl_agent.losses import masked as counted
 from torchrl_agent.losses import policy_gradient as objectives
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.optimization import updater as updates
@@ -347,7 +347,7 @@ def test_what_does_not_count_might_as_well_not_be_there(kind, config):
     [
         (objectives, {"_maybe_normalize_advantage"}),
         (action_value_objective, set()),
-        (counted, set()),
+        (masked, set()),
         (updates, {"_foreach_norm", "_foreach_copy_"}),
         (actor_critic, set()),
         (ppo, set()),

@@ -11,11 +11,12 @@ from torchrl.modules import set_recurrent_mode
 
 from envs import ArenaEnv
 from torchrl_agent import keys
+from torchrl_agent.core.masked import masked_mean
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.export.parts import parts
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.pretrained import read_module, save_module
-from torchrl_agent.modules.networks import NEARLY_SHUT, masked_mean
+from torchrl_agent.modules.networks import NEARLY_SHUT
 from torchrl_agent.modules.perception import Perception, PerceptionConfig
 from torchrl_agent.modules.specs import observation_shapes
 from torchrl_agent.training.collector import agent_rows

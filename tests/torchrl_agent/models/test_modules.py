@@ -14,12 +14,13 @@ from town_goals import town_manager
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
+from torchrl_agent.core.masked import masked_mean
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.modules.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE, WorldModel, WorldModelConfig, spread
 from torchrl_agent.modules.manager import ManagerConfig, ManagerLoss, semi_markov_advantage
-from torchrl_agent.modules.networks import Attention, GatedConcat, first_head, have_later, masked_mean, symexp, symlog
+from torchrl_agent.modules.networks import Attention, GatedConcat, first_head, have_later, symexp, symlog
 from torchrl_agent.modules.perception import PerceptionConfig, PerceptionLoss
 from torchrl_agent.modules.social_model import SocialModelConfig, SocialModelLoss, follow, met_before
 from torchrl_agent.modules.world_model import PolicyImprovement, WorldModelLoss, WorldModelModule

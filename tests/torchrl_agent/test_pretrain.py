@@ -279,7 +279,7 @@ def test_compiled_losses_equal_eager(name):
             metrics = updater.update(data.train)
         gradients = {name: value.grad for name, value in lesson.learning.named_parameters() if value.grad is not None}
         found.append({**metrics.to_dict(), **gradients})
-        assert updater.loss.compiled == compiled, "it fell back"
+        assert updater.program.compiled == compiled, "it fell back"
     torch.testing.assert_close(*found, rtol=1e-3, atol=1e-5)
 
 

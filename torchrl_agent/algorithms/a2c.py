@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from torchrl_agent.algorithms.actor_critic import ActorCriticConfig, Draw, OnPolicyActorCritic
 from torchrl_agent.algorithms.algorithm import check_config
+from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import choice, count, number
 from torchrl_agent.losses.policy_gradient import AgentLoss, PolicyGradientLoss
 from torchrl_agent.models.agent import Agent
@@ -64,11 +65,11 @@ class A2C(OnPolicyActorCritic):
         return {**self.conclude(data, updates), **explained}
 
     @override
-    def draws(self, count: int) -> Iterator[Draw]:
+    def draws(self, count: int) -> Iterable[Draw]:
         """All frames at once, or minibatches; in random order where modules train on the first frames of a draw."""
         parts = self.config.num_minibatches
         at_once = parts == 1 and self.agent.auxiliary_fraction == 1
-        return iter([slice(None)]) if at_once else self.shuffled(count, count // parts)
+        return [slice(None)] if at_once else ranks.permutation(count, self.device).split(count // parts)
 
     @override
     def make_loss(self) -> AgentLoss:

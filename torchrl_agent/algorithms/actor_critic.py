@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -18,12 +18,12 @@ from typing_extensions import override
 from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm, AlgorithmConfig
 from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
-from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import number, share, weight
 from torchrl_agent.core.masked import explained_variance
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction
+from torchrl_agent.optimization.schedules import scheduled
 from torchrl_agent.optimization.updater import summarize_updates
 
 NEXT_VALUE = "next_value"
@@ -70,7 +70,12 @@ class ActorCritic(Algorithm):
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
         self.captured = CudaGraphFunction("an iteration's updates", self.improve, self.graphs_on)
-        self.iteration: Callable[[TensorDict], dict[str, Tensor]] = self.captured
+        self.iteration: Callable[[TensorDict], dict[str, Tensor]] = self.captured.call
+        self.annealed: list[tuple[Tensor, str, float, float]] = []
+        """Coefficients that move in the course of a training: their tensor, schedule, first and last value."""
+        if config.final_entropy_coeff is not None:
+            coefficients = config.entropy_coeff, config.final_entropy_coeff
+            self.annealed.append((self.loss.objective.entropy_coeff, "linear", *coefficients))
         if config.lag:
             self.lags()
 
@@ -81,10 +86,9 @@ class ActorCritic(Algorithm):
 
     @override
     def anneal(self, progress: float) -> None:
-        """Set the weight of the entropy bonus in place, on the device."""
-        start, end = self.config.entropy_coeff, self.config.final_entropy_coeff
-        if end is not None:
-            self.loss.objective.entropy_coeff.fill_(start + (end - start) * min(progress, 1.0))
+        """Set the :attr:`annealed` coefficients in place, on the device."""
+        for coefficient, schedule, start, end in self.annealed:
+            coefficient.fill_(scheduled(schedule, start, end, progress))
 
     @override
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
@@ -92,14 +96,14 @@ class ActorCritic(Algorithm):
         over the updates made.
         """
         self.updater.begin(learning_rate)
-        numbers = {"learning_rate": learning_rate}
+        diagnostics = dict(self.iteration(rollout))
         if self.player is not None:
-            numbers["lag"] = self.player.iterations - self.player.version_for(self.player.iterations)
-        diagnostics = self.iteration(rollout)
-        if self.player is not None:
+            lag = self.player.iterations - self.player.version_for(self.player.iterations)
+            diagnostics["lag"] = torch.full((), float(lag), device=self.device)
             self.player.learned(self.agent)
             self.player.prepare(self.player.iterations)
-        return {**diagnostics, **{name: torch.full((), float(n), device=self.device) for name, n in numbers.items()}}
+        factor = 1.0 if self.updater.adaptive is None else self.updater.adaptive.factor
+        return {**diagnostics, "learning_rate": learning_rate * torch.ones((), device=self.device) * factor}
 
     @abstractmethod
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
@@ -141,12 +145,9 @@ class ActorCritic(Algorithm):
         chosen = frames.select(*self.agent.critic.in_keys, *(self.agent.replayed_keys if acted else [])).reshape(-1)
         recall = self.agent.recall() if acted else nullcontext()
         with self.updater.autocast(), recall, set_exploration_type(ExplorationType.DETERMINISTIC):
-            values = [self.recorded_values(self.agent.critic(chunk)) for chunk in chosen.split(self.frames_at_once)]
-        return torch.cat(values).reshape(*frames.shape, -1)
-
-    def recorded_values(self, frames: TensorDictBase) -> Tensor:
-        """Recorded state values of frames that hold them, [..., keys]."""
-        return torch.cat([frames.get(key).float() for key in self.agent.value_keys], -1)
+            evaluated = [self.agent.critic(chunk) for chunk in chosen.split(self.frames_at_once)]
+        values = [torch.cat([each.get(key).float() for each in evaluated]) for key in self.agent.value_keys]
+        return torch.cat(values, -1).reshape(*frames.shape, -1)
 
     def last_values(self, following: TensorDictBase) -> Tensor:
         """Values [T, N, keys] of the observation after each frame, valid where an episode was truncated and in the last
@@ -168,15 +169,12 @@ class ActorCritic(Algorithm):
     def recorded(self, rollout: TensorDict, reward: Tensor, next_values: Tensor) -> TensorDict:
         """Entries of a rollout [T, rows] that a loss needs, besides the estimated ones."""
         data = rollout.select(*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB)
-        data.update(self.agent.compute_targets(rollout, reward, next_values, self.config.lmbda))
+        if self.agent.auxiliary:
+            data.update(self.agent.compute_targets(rollout, reward, next_values, self.config.lmbda))
         alive = rollout.get(keys.ALIVE, None)
         return data if alive is None else data.set(keys.VALID, alive)
 
     # --- the updates and after ----------------------------------------------------------------------------------------
-
-    def shuffled(self, count: int, size: int) -> Iterator[Draw]:
-        """Indices of ``size`` frames, or whole sequences, at a time, in an order shuffled on the device."""
-        return iter(ranks.permutation(count, self.device).split(size))
 
     def minibatches(self, data: TensorDict, draws: Sequence[Draw]) -> Iterator[TensorDict]:
         """Draw minibatches of one size from frames or sequences. Those that fit into :data:`COPIED_AT_ONCE` together
@@ -219,10 +217,11 @@ class OnPolicyActorCritic(ActorCritic):
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
-        self.estimate = CompiledFunction("the advantage function", self._estimate, self.acceleration.advantages)
-        self.accelerated = (self.estimate, *self.accelerated)
+        estimate = CompiledFunction("the advantage function", self._estimate, self.acceleration.advantages)
+        self.estimate = estimate.call
+        self.accelerated = (estimate, *self.accelerated)
 
-    def draws(self, count: int) -> Iterator[Draw]:
+    def draws(self, count: int) -> Iterable[Draw]:
         """Indices for each update of an iteration, of ``count`` frames or sequences: implemented by algorithms whose
         iteration is advantages and then such updates, which members of a population can make at once.
         """
@@ -243,26 +242,27 @@ class OnPolicyActorCritic(ActorCritic):
         advantage, target, reward, explained = self.estimate(rollout, value, next_value[..., :1])
         data = self.recorded(rollout, reward, next_value)
         data.update({keys.VALUE: value, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
-        return self.in_rows(data), {"explained_variance": explained}
+        data = data.transpose(0, 1) if self.agent.sequential else data.reshape(-1)
+        return data, {"explained_variance": explained}
 
     def judged(self, rollout: TensorDictBase) -> dict[str, Tensor]:
         """Compute the critic's ``state_value`` of the frames of a rollout [T, rows], and :data:`NEXT_VALUE`."""
         following = rollout.get(keys.NEXT)
         done, last = following.get(keys.DONE), self.last_values(following)
-        has_values = keys.VALUE in rollout.keys()
-        values = self.recorded_values(rollout) if has_values else self.values(rollout, acted=True)
+        if keys.VALUE in rollout.keys():  # recorded when the agent acted
+            values = torch.cat([rollout.get(key).float() for key in self.agent.value_keys], -1)
+        else:
+            values = self.values(rollout, acted=True)
         next_values = torch.where(done, last, torch.cat((values[1:], last[-1:])))
         return {keys.VALUE: values[..., :1], NEXT_VALUE: next_values}
 
-    def in_rows(self, data: TensorDict) -> TensorDict:
-        """Frames [T, rows] as minibatches draw them: single frames [T * rows], or whole sequences [rows, T]."""
-        return data.transpose(0, 1) if self.agent.sequential else data.reshape(-1)
-
+    @spanned("advantage function")
     def _estimate(self, rollout: TensorDictBase, values: Tensor, next_values: Tensor) -> tuple[Tensor, ...]:
         """Advantages, value targets, scaled rewards and the fraction of variance that the values explain."""
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
         done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
-        reward = self.scaler.update_and_scale(following.get(keys.REWARD), done, alive)
+        self.scaler.update(following.get(keys.REWARD), done, alive)
+        reward = self.scaler.scale(following.get(keys.REWARD))
         advantage, target = generalized_advantage_estimate(
             self.config.gamma,
             self.config.lmbda,

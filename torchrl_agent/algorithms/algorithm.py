@@ -21,7 +21,7 @@ from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledF
 from torchrl_agent.optimization.precision import AUTO, PRECISIONS, SMALLEST_LAYER, resolve, use_float8
 from torchrl_agent.optimization.schedules import ADAPTIVE, LearningRateConfig, check_schedule
 from torchrl_agent.optimization.sharding import check_shards, own, sharded
-from torchrl_agent.optimization.updater import Updater
+from torchrl_agent.optimization.traced_updater import make_updater
 from torchrl_agent.transforms import RewardScaler
 
 
@@ -111,7 +111,7 @@ class Algorithm(ABC):
         self.loss = self.make_loss().to(device)
         shards = sharded(agent)
         check_shards(shards, precision)
-        self.updater = Updater(
+        self.updater = make_updater(
             self.loss,
             self.make_optimizer([own(parameter) for parameter in agent.parameters() if parameter.requires_grad]),
             [[own(parameter) for parameter in part] for part in agent.parts()],

@@ -18,6 +18,7 @@ from typing_extensions import override
 from torchrl_agent import keys
 from torchrl_agent.algorithms.actor_critic import ActorCritic, ActorCriticConfig
 from torchrl_agent.algorithms.algorithm import check_config
+from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import count, number, share
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.losses.policy_gradient import BOOTSTRAP, PAID, AgentLoss, PolicyGradientLoss, VTraceLoss
@@ -65,10 +66,9 @@ class IMPALA(ActorCritic):
             )
         super().__init__(agent, config, rows, acceleration)
         self.lags(config.refresh_every)
-        self.scaled_rewards = CompiledFunction(
-            "the reward scaler", self.scaler.update_and_scale, self.acceleration.advantages
-        )
-        self.accelerated = (self.scaled_rewards, *self.accelerated)
+        scaler = CompiledFunction("the reward scaler", self._scale_rewards, self.acceleration.advantages)
+        self.scaled_rewards = scaler.call
+        self.accelerated = (scaler, *self.accelerated)
 
     @override
     def make_loss(self) -> AgentLoss:
@@ -91,7 +91,7 @@ class IMPALA(ActorCritic):
         """Make the updates, each with its minibatch of sequences."""
         data = self.sequences(rollout)
         size = data.shape[0] // self.config.num_minibatches
-        draws = list(self.shuffled(len(data), size))
+        draws = ranks.permutation(len(data), self.device).split(size)
         return self.conclude(data, self.updater.updates(self.minibatches(data, draws)))
 
     @spanned("advantages")
@@ -106,3 +106,8 @@ class IMPALA(ActorCritic):
         data = self.recorded(rollout, reward, bootstrap)
         data.update({BOOTSTRAP: bootstrap[..., :1], **dict(zip(PAID, paid, strict=True))})
         return data.transpose(0, 1)
+
+    def _scale_rewards(self, reward: Tensor, done: Tensor, alive: Tensor | None) -> Tensor:
+        """Rewards [T, rows, 1] in units of their discounted sums' standard deviation."""
+        self.scaler.update(reward, done, alive)
+        return self.scaler.scale(reward)

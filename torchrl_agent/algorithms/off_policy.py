@@ -22,6 +22,7 @@ from torchrl_agent.algorithms.replay import Replay, n_step_transitions
 from torchrl_agent.core.bounds import FRAMES, MOST, count, number, share
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CudaGraphFunction
+from torchrl_agent.optimization.traced_updater import TracedUpdater
 from torchrl_agent.optimization.tracing import TracedFunction
 from torchrl_agent.optimization.updater import summarize_updates
 
@@ -87,7 +88,7 @@ class OffPolicy(Algorithm):
         self.replay = self._make_replay(rows)
         compiled = self.acceleration.advantages and self.device.type == "cpu"
         self._transitions = TracedFunction("the n-step function", self._assemble, compiled)
-        traced = self.updater.adam is not None and not config.hindsight
+        traced = isinstance(self.updater, TracedUpdater) and not config.hindsight
         self._once = TracedFunction("the update", lambda nothing: self._learn_once(), traced)
         self.program = self._once if traced else self.program
         self.accelerated = (self._transitions, self._once, self.updater.program)

@@ -4,10 +4,9 @@ device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 
 import torch
 from tensordict import TensorDict
@@ -24,7 +23,7 @@ from torchrl_agent.losses.per_head import PerHeadPPOLoss
 from torchrl_agent.losses.policy_gradient import AgentLoss, PPOLoss
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CudaGraphFunction
-from torchrl_agent.optimization.schedules import ADAPTIVE, MOVING, AdaptiveRate, scheduled
+from torchrl_agent.optimization.schedules import ADAPTIVE, MOVING, AdaptiveRate
 
 RATIOS = ("joint", "per_head")
 LEAST_DEVIATION, LEAST_DEVIATION_OF_VALID = 1e-6, 1e-4
@@ -78,18 +77,24 @@ class PPO(OnPolicyActorCritic):
         self.drawn_at_once = ranks.share(size // frames_each, what)
         self.fills_up = config.rollout_steps * rows * ranks.size() % size != 0
         """True if the last minibatch of an epoch is shorter, and padded."""
-        agent.records_logits = config.ratio == "per_head"
+        self.normalizes_with_others = config.normalize_advantage and ranks.size() > 1
+        """True if advantages are normalized over the minibatches of all ranks, before the loss sees a part of them."""
+        if config.ratio == "per_head" and keys.LOGITS not in agent.recorded_keys:
+            agent.recorded_keys.append(keys.LOGITS)
         super().__init__(agent, config, rows, acceleration)
-        adapts = config.learning_rate.schedule == ADAPTIVE
-        rate = (config.learning_rate.initial, config.adaptive_kl, self.device)
-        self.adaptive = AdaptiveRate(*rate) if adapts else None
+        if config.learning_rate.schedule == ADAPTIVE:
+            self.updater.adaptive = AdaptiveRate(config.learning_rate.initial, config.adaptive_kl, self.device)
+        if config.final_clip_epsilon is not None:
+            clips = config.clip_schedule, config.clip_epsilon, config.final_clip_epsilon
+            self.annealed.append((self.loss.objective.clip_epsilon, *clips))
         self.running = torch.ones((), device=self.device)
         """1 while this iteration's updates continue, 0 after the KL stopped them."""
         self.epoch: Callable[[TensorDict], TensorDict] = self._epoch
         if config.target_kl is not None:  # the host asks after each epoch whether another follows: there graphs end
             self.updater.wanted = self._goes_on
             self.iteration = self.improve
-            self.epoch = self.captured = CudaGraphFunction("an epoch's updates", self._epoch, self.graphs_on)
+            self.captured = CudaGraphFunction("an epoch's updates", self._epoch, self.graphs_on)
+            self.epoch = self.captured.call
 
     @override
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
@@ -104,66 +109,19 @@ class PPO(OnPolicyActorCritic):
         return {**self.conclude(data, torch.cat(history)), **explained}
 
     @override
-    def draws(self, count: int) -> Iterator[Draw]:
+    def draws(self, count: int) -> Iterable[Draw]:
         """Minibatches of every epoch."""
-        return chain.from_iterable(self._draws_of_epoch(count) for _ in range(self.config.num_epochs))
-
-    def _draws_of_epoch(self, count: int) -> Iterator[Draw]:
-        return self.shuffled(count, self.drawn_at_once)
+        for _ in range(self.config.num_epochs):
+            yield from ranks.permutation(count, self.device).split(self.drawn_at_once)
 
     def _epoch(self, data: TensorDict) -> TensorDict:
         """Make the updates of one pass over the frames; returns their diagnostics [updates]."""
-        draws = list(self._draws_of_epoch(len(data)))
-        if ranks.size() > 1 and self.config.normalize_advantage:
+        draws = ranks.permutation(len(data), self.device).split(self.drawn_at_once)
+        if self.normalizes_with_others:
             advantage, valid = data.get(keys.ADVANTAGE), data.get(keys.VALID, None)
             data = data.copy().set(keys.ADVANTAGE, normalized(advantage, torch.stack(draws), valid))
         filled = (self._filled_up(data, draw) for draw in draws)
-        minibatches = filled if self.fills_up else self.minibatches(data, draws)
-        if self.adaptive is None:
-            return self.updater.updates(minibatches)
-        return torch.stack([self._update(minibatch) for minibatch in minibatches])
-
-    def _update(self, minibatch: TensorDict) -> TensorDict:
-        """Make an update, after which the adaptive rate follows its KL."""
-        assert self.adaptive is not None
-        metrics = self.updater.update(minibatch)
-        self.updater.scale_rate(self.adaptive.follow(metrics["kl"]))
-        return metrics
-
-    @override
-    def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
-        """Improve the agent on a rollout [T, rows]; an adaptive rate continues from its last value."""
-        if self.adaptive is None:
-            return super().learn(rollout, learning_rate)
-        diagnostics = super().learn(rollout, learning_rate * self.adaptive.factor)
-        return {**diagnostics, "learning_rate": learning_rate * self.adaptive.factor}
-
-    @override
-    def anneal(self, progress: float) -> None:
-        """Set the clipping range too, in place on the device."""
-        super().anneal(progress)
-        config, end = self.config, self.config.final_clip_epsilon
-        if end is not None:
-            now = scheduled(config.clip_schedule, config.clip_epsilon, end, progress)
-            self.loss.objective.clip_epsilon.fill_(now)
-
-    @override
-    def tensors(self) -> dict[str, Tensor]:
-        """Tensors that learning changes, the factor of an adaptive rate included."""
-        return {**super().tensors(), **({} if self.adaptive is None else {"adaptive_rate": self.adaptive.factor})}
-
-    @override
-    def state_dict(self) -> dict:
-        """State of an algorithm, and the factor of an adaptive rate."""
-        own = {} if self.adaptive is None else {"adaptive_rate": self.adaptive.factor.clone()}
-        return {**super().state_dict(), **own}
-
-    @override
-    def load_state_dict(self, state: dict) -> None:
-        """Continue from :meth:`state_dict`."""
-        super().load_state_dict(state)
-        if self.adaptive is not None:
-            self.adaptive.factor.fill_(state.get("adaptive_rate", 1.0))
+        return self.updater.updates(filled if self.fills_up else self.minibatches(data, draws))
 
     def _filled_up(self, data: TensorDict, draw: Draw) -> TensorDict:
         """A minibatch padded to the usual size, with frames that count in no loss."""
@@ -195,7 +153,7 @@ class PPO(OnPolicyActorCritic):
             clip_value=config.clip_value,
             critic_coeff=config.critic_coeff,
             entropy_coeff=config.entropy_coeff,
-            normalize_advantage=config.normalize_advantage and ranks.size() == 1,  # else see normalized
+            normalize_advantage=config.normalize_advantage and not self.normalizes_with_others,
             normalize_entropy=config.normalize_entropy,
         )
         return AgentLoss(agent, objective)

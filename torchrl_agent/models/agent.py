@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -74,13 +75,10 @@ class Agent(Predicting, nn.Module):
         agent_modules: the modules between observations and controller, by name, in order.
         auxiliary: losses of these modules.
         head_names: names of the action's heads, if the world has them.
-        records_logits: True if rollouts keep the ``logits``, for losses that compare policies head by head.
 
     Raises:
         ValueError: the world's actions or observations do not fit these networks, or the configuration is out of range.
     """
-
-    records_logits = False
 
     def __init__(self, env: EnvBase, config: ModelConfig | None = None, gamma: float = 0.99) -> None:
         super().__init__()
@@ -208,22 +206,17 @@ class Agent(Predicting, nn.Module):
         modules = {name: [module, *module.losses] for name, module in self.agent_modules.items()}
         return {**modules, "actor": [self.actor_head], "critic": [self.critic_head]}
 
-    @property
+    @cached_property
     def sequential(self) -> bool:
         """True if it learns from whole sequences, because it has memory or auxiliary losses."""
         return bool(self.memory) or len(self.auxiliary) > 0
 
-    @property
+    @cached_property
     def recorded_keys(self) -> list[NestedKey]:
         """Keys that a rollout must keep for learning, besides actions and outcomes: inputs, goals and labels."""
-        own = [keys.LOGITS] if self.records_logits else []
-        return [
-            *self.input_keys,
-            *own,
-            *(key for module in self.agent_modules.values() for key in module.recorded_keys),
-        ]
+        return [*self.input_keys, *(key for module in self.agent_modules.values() for key in module.recorded_keys)]
 
-    @property
+    @cached_property
     def replayed_keys(self) -> list[NestedKey]:
         """Recorded keys that :meth:`recall` needs."""
         return [key for module in self.agent_modules.values() for key in module.replayed_keys]
@@ -238,7 +231,7 @@ class Agent(Predicting, nn.Module):
                 stack.enter_context(module.recall())
             yield
 
-    @property
+    @cached_property
     def value_keys(self) -> list[NestedKey]:
         """Keys of the state values that learning needs: the critic's, and those of modules with their own."""
         return list(dict.fromkeys([keys.VALUE, *(module.value_key for module in self.agent_modules.values())]))
@@ -249,8 +242,6 @@ class Agent(Predicting, nn.Module):
         """Compute the targets of the modules' losses from a whole rollout [T, rows] (see
         ``AgentModule.compute_targets``), given the values after each step by :attr:`value_keys`, [T, rows, keys].
         """
-        if not self.auxiliary:
-            return {}
         following = rollout.get(keys.NEXT)
         found: dict[NestedKey, Tensor] = {key: following.get(key) for key in (keys.DONE, keys.TERMINATED)}
         found[keys.REWARD] = reward
@@ -267,7 +258,7 @@ class Agent(Predicting, nn.Module):
             reward, done, terminated = module.rewrite_rewards(rollout, reward, done, terminated)
         return reward, done, terminated
 
-    @property
+    @cached_property
     def input_keys(self) -> list[str]:
         """Keys that actor and critic read, besides those that they write themselves."""
         written = {*self.actor_head[0].out_keys, *self.encoder.out_keys}

@@ -57,6 +57,7 @@ class CompiledFunction:
     pass through.
 
     Attributes:
+        call: the function as callers in a training's loop have it: this object if it compiles, else ``function``.
         compiled: True if calls run compiled code.
         compile_seconds: duration of the first call.
     """
@@ -65,6 +66,7 @@ class CompiledFunction:
         self.name, self.eager, self.compiled = name, function, compile
         self.compile_seconds = 0.0
         self._function = function
+        self.call: Callable = self if compile else function
         if compile:
             self._function = torch.compile(function, fullgraph=True, dynamic=False, options=options)
 
@@ -112,8 +114,10 @@ class CudaGraphFunction:
     def __init__(self, name: str, function: Callable, device: torch.device | None) -> None:
         self.name, self.function = name, function
         self.device = device if device is not None and device.type == "cuda" else None
+        self.call: Callable = function
+        """This object if it captures, else ``function``."""
         if self.device is not None:
-            self._stream = torch.cuda.Stream(self.device)
+            self.call, self._stream = self, torch.cuda.Stream(self.device)
         self.forget()
 
     @property

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,12 +19,12 @@ from torchrl.modules import set_recurrent_mode
 from torchrl_agent.core import ranks
 from torchrl_agent.core.errors import TrainingError
 from torchrl_agent.core.spans import span, spanned
-from torchrl_agent.optimization.adam import FlatAdam, is_plain_adam
 from torchrl_agent.optimization.compilation import CompiledFunction
 from torchrl_agent.optimization.precision import PRECISIONS
+from torchrl_agent.optimization.schedules import AdaptiveRate
 from torchrl_agent.optimization.sharding import own, take_gradients, whole
-from torchrl_agent.optimization.tracing import TracedFunction
 
+DETERMINISTIC = ExplorationType.DETERMINISTIC
 SKIPS_BEFORE_HALT = 3
 EXTREMES = ("max_", "min_")
 """Prefixes of the names of diagnostics that are extremes, not means."""
@@ -57,15 +58,16 @@ class Updater:
         precision: one of ``PRECISIONS``: autocast, with gradient scaling in float16.
         shards: sharded parameters, of which the optimizer has this rank's own shards (see ``sharding.py``).
         compile: compile the loss, and its backward pass with it.
-        traced: compile the whole update as one program instead, on a CPU, if the optimizer is
-            Adam of :func:`~torchrl_agent.optimization.adam.make_adam`, on one rank without gradient scaling.
         name: name of the loss, for the log.
 
     Attributes:
         loss: the sum of the ``loss_*`` and the detached diagnostics of a minibatch, perhaps compiled.
         parameters: parameters of the optimizer.
+        fused: True if the optimizer is fused, so that it can skip a step without a device sync.
+        autocast: precision in which the networks act and learn, as a context.
         wanted: function of the loss's diagnostics, True to make this update (bool [] on the device); None makes all.
-        program: the function that is compiled: the loss, or the whole update.
+        adaptive: factor of the learning rate that follows the ``kl`` of each of the :meth:`updates`, or None.
+        program: the function that may be compiled: the loss, or the whole update.
     """
 
     def __init__(
@@ -79,33 +81,30 @@ class Updater:
         shards: Sequence[nn.Parameter] = (),
         precision: str = "float32",
         compile: bool = False,
-        traced: bool = False,
         name: str = "the loss",
     ) -> None:
-        def terms(minibatch: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-            losses = loss(minibatch)
-            total = sum(value for key, value in losses.items() if key.startswith("loss_"))
-            return total, {key: value.detach() for key, value in losses.items()}
-
-        on_host = optimizer.param_groups[0]["params"][0].device.type == "cpu"  # a GPU's updates are CUDA graphs
-        can_trace = on_host and ranks.size() == 1 and not shards and precision != "float16" and is_plain_adam(optimizer)
-        self.adam = FlatAdam(optimizer, parts, module_names) if compile and traced and can_trace else None
-        self.loss = CompiledFunction(name, terms, compile and self.adam is None)
-        self.whole = TracedFunction("the update", self._update_at_once, self.adam is not None)
-        self.program = self.loss if self.adam is None else self.whole
-        self._names: list[str] = []
-        self.optimizer, self.max_grad_norm, self.precision = optimizer, max_grad_norm, precision
+        self.program = CompiledFunction(name, self.terms, compile)
+        self._terms_of, self.loss = loss, self.program.call
+        self.optimizer, self.max_grad_norm = optimizer, max_grad_norm
         self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.parts, self.module_names, self.shards = list(parts), module_names, list(shards)
         self._in_parts = {own(parameter) for parameter in shards}
         self.device = self.parameters[0].device
+        self.fused = bool(optimizer.defaults.get("fused"))
+        self.precision, dtype = precision, PRECISIONS[precision]
+        self.autocast: Callable[[], AbstractContextManager] = (
+            nullcontext if dtype is None else partial(torch.autocast, self.device.type, dtype)
+        )
         self.grad_scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "float16")
         self.skips_in_row = torch.zeros((), device=self.device)
         self.most_skips_in_row = torch.zeros((), device=self.device)
         self.wanted: Callable[[dict[str, Tensor]], Tensor] | None = None
+        self.adaptive: AdaptiveRate | None = None
 
     def begin(self, learning_rate: float | Tensor) -> None:
         """Set the learning rate, and reset the largest number of updates skipped in a row."""
+        if self.adaptive is not None:
+            learning_rate = learning_rate * self.adaptive.factor
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(learning_rate)  # its place is in compiled code and graphs
@@ -113,19 +112,14 @@ class Updater:
                 group["lr"] = float(learning_rate)
         self.most_skips_in_row.zero_()
 
-    def scale_rate(self, by: Tensor) -> None:
-        """Multiply the learning rate, in place on the device where it is a tensor."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["lr"].mul_(by) if isinstance(group["lr"], Tensor) else group["lr"] * float(by)
-
     def updates(self, minibatches: Iterable[TensorDictBase]) -> TensorDict:
         """Make an :meth:`update` with each minibatch; returns their diagnostics, [updates, ...]."""
-        if self.adam is None:
-            return torch.stack([self.update(minibatch) for minibatch in minibatches])
-        results = [self.whole(minibatch) for minibatch in minibatches]
-        scalars = torch.stack([scalars for scalars, _ in results]).unbind(1)
-        others = {name: torch.stack([rest[name] for _, rest in results]) for name in results[0][1]}
-        return TensorDict({**dict(zip(self._names, scalars, strict=True)), **others}, [len(results)])
+        history = []
+        for minibatch in minibatches:
+            history.append(self.update(minibatch))
+            if self.adaptive is not None:
+                self._scale_rate(self.adaptive.follow(history[-1]["kl"]))
+        return torch.stack(history)
 
     @spanned("update")
     def update(self, minibatch: TensorDictBase) -> TensorDict:
@@ -133,32 +127,40 @@ class Updater:
         the loss's diagnostics, ``loss`` (the sum of ``loss_*``), ``grad_norm``, and ``made`` and ``skipped`` (1 or 0),
         all scalars.
         """
-        if self.adam is not None:
-            scalars, others = self.whole(minibatch)
-            return TensorDict({**dict(zip(self._names, scalars.unbind(), strict=True)), **others})
         self.optimizer.zero_grad(set_to_none=True)
-        total, metrics = self._losses(minibatch)
+        # set here, outside, the modes are the same in every call of compiled code; set inside, they would change for it
+        with self.autocast(), set_exploration_type(DETERMINISTIC), set_recurrent_mode(minibatch.ndim == 2):
+            total, metrics = self.loss(minibatch)
         with span("backward"):
             self.grad_scaler.scale(total).backward()
+        loss = total.detach()
+        if self.shards:
             take_gradients(self.shards)
-        loss, metrics = self._of_all_ranks(total.detach(), metrics)
+        if ranks.size() > 1:
+            loss, metrics = self._of_all_ranks(loss, metrics)
         self.grad_scaler.unscale_(self.optimizer)
         norms = self._clip_gradients()
 
         loss_finite, norm_finite = loss.isfinite(), norms["grad_norm"].isfinite()
-        bad = ~loss_finite | (~norm_finite & ~self._scaled_up)
+        # gradients that are scaled up may overflow, and the scaler then halves its scale; get_scale() would wait
+        scaled_up = self.grad_scaler.scale(torch.ones_like(self.skips_in_row)) > 1
+        bad = ~loss_finite | (~norm_finite & ~scaled_up)
         made = loss_finite & norm_finite
         if self.wanted is not None:
             made = made & self.wanted(metrics)
         self._apply_gradients(~made)
         return TensorDict({**metrics, "loss": loss, **norms, **self._count(made, bad)})
 
-    def _losses(self, minibatch: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        """Sum of the ``loss_*`` of a minibatch, and diagnostics."""
-        # set here, outside, the modes are the same in every call of compiled code; set inside, they would change for it
-        modes = set_exploration_type(ExplorationType.DETERMINISTIC), set_recurrent_mode(minibatch.ndim == 2)
-        with self.autocast(), modes[0], modes[1]:
-            total, metrics = self.loss(minibatch)
+    @spanned("loss")
+    def terms(self, minibatch: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+        """Sum of the ``loss_*`` of a minibatch, and its detached diagnostics, which is what is compiled.
+
+        Raises:
+            ValueError: the loss gives no ``loss_*``.
+        """
+        losses = self._terms_of(minibatch)
+        metrics = {key: value.detach() for key, value in losses.items()}
+        total = sum(value for key, value in losses.items() if key.startswith("loss_"))
         if not isinstance(total, Tensor):
             raise ValueError(
                 f"the algorithm's loss gives {', '.join(metrics) or 'nothing'}: let its forward return a TensorDict "
@@ -166,70 +168,15 @@ class Updater:
             )
         return total, metrics
 
-    def _count(self, made: Tensor, bad: Tensor) -> dict[str, Tensor]:
-        """Count updates that were ``made`` and ``bad`` ones, whose loss or gradient is not finite, bool [] each."""
-        self.skips_in_row.copy_(torch.where(bad, self.skips_in_row + 1, 0.0))
-        self.most_skips_in_row.copy_(torch.maximum(self.most_skips_in_row, self.skips_in_row))
-        return {"made": made.float(), "skipped": bad.float(), "skipped_in_row": self.most_skips_in_row.clone()}
-
-    def _update_at_once(self, minibatch: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        """Make the same update as one function of tensors, with the optimizer's arithmetic written out; returns scalar
-        diagnostics, by :attr:`_names`, and those of other shapes.
-        """
-        assert self.adam is not None
-        with torch.enable_grad():
-            total, metrics = self._losses(minibatch)
-            gradients = torch.autograd.grad(total, self.adam.parameters, allow_unused=True)
-        with torch.no_grad():
-            wanted = total.isfinite()
-            if self.wanted is not None:
-                wanted = wanted & self.wanted(metrics)
-            norms, made = self.adam.step(gradients, self.max_grad_norm, wanted)
-            bad = ~(total.isfinite() & norms["grad_norm"].isfinite())
-            found = {**metrics, "loss": total.detach(), **norms, **self._count(made, bad)}
-            scalars = {name: value.float() for name, value in found.items() if value.ndim == 0}
-            self._names = list(scalars)
-            return torch.stack(list(scalars.values())), {k: value for k, value in found.items() if value.ndim}
-
-    @property
-    def _scaled_up(self) -> Tensor:
-        """True if gradients are scaled by more than 1 (bool []): they may overflow, and the scaler then halves it."""
-        return self.grad_scaler.scale(torch.ones_like(self.skips_in_row)) > 1  # get_scale() would wait for the device
-
-    def _of_all_ranks(self, loss: Tensor, metrics: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Average loss, diagnostics and, in place, gradients over the ranks, by one reduction: so all ranks skip, clip
-        and stop together. Extremes stay each rank's own, and gradients of sharded parameters are means already.
-        """
-        if ranks.size() == 1:
-            return loss, metrics
-        gradients = [each.grad for each in self.parameters if each.grad is not None and each not in self._in_parts]
-        names = [name for name in metrics if not name.startswith(EXTREMES)]
-        loss, *parts = ranks.means([loss, *(metrics[name] for name in names), *gradients])
-        torch._foreach_copy_(gradients, parts[len(names) :])
-        return loss, {**metrics, **dict(zip(names, parts[: len(names)], strict=True))}
-
-    def check(self, metrics: Mapping[str, float], advice: str) -> None:
-        """Raise NonFiniteError if several updates in a row had to be skipped (``metrics`` on the host).
-
-        Args:
-            metrics: diagnostics of updates.
-            advice: advice on the fix, as the end of a sentence.
-        """
-        skipped = int(metrics.get("skipped_in_row", 0))
-        if skipped >= SKIPS_BEFORE_HALT:
-            raise NonFiniteError(f"the loss or its gradient was not finite in {skipped} updates in a row: {advice}.")
-
-    def autocast(self) -> torch.autocast | nullcontext:
-        """Return the precision in which the networks act and learn, as a context."""
-        dtype = PRECISIONS[self.precision]
-        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
-
     def _clip_gradients(self) -> dict[str, Tensor]:
         """Clip the gradient of each group by its own norm, as large ones would otherwise scale down the others; returns
         the norms before clipping: ``grad_norm`` of all and ``grad_norm/<module>`` of each module.
         """
+        learning = [parameter for part in self.parts for parameter in part if parameter.grad is not None]
+        norms = dict(zip(learning, torch._foreach_norm([each.grad for each in learning]), strict=True))
+        if self.shards:
+            norms |= self._whole_norms(norms)
         of_parts, of_modules = [], defaultdict(list)
-        norms = self._norms([parameter for part in self.parts for parameter in part if parameter.grad is not None])
         for part in self.parts:
             learning = [parameter for parameter in part if parameter in norms]
             if not learning:
@@ -240,15 +187,6 @@ class Updater:
             of_modules[self.module_names[parameter]].append(norm)
         named = {f"grad_norm/{name}": torch.linalg.vector_norm(torch.stack(each)) for name, each in of_modules.items()}
         return {"grad_norm": torch.stack(of_parts).norm(), **named}
-
-    def _norms(self, learning: list[nn.Parameter]) -> dict[nn.Parameter, Tensor]:
-        """Norms of gradients, for sharded parameters those of the whole gradient, by one reduction over the ranks."""
-        norms = dict(zip(learning, torch._foreach_norm([each.grad for each in learning]), strict=True))
-        in_parts = [parameter for parameter in learning if parameter in self._in_parts]
-        if in_parts:
-            squares = torch.stack([norms[parameter] for parameter in in_parts]).square()
-            norms.update(zip(in_parts, ranks.total(squares).sqrt().unbind(), strict=True))
-        return norms
 
     def _apply_gradients(self, skip: Tensor) -> None:
         """Make one optimizer step, which changes nothing where ``skip`` (bool []) is True."""
@@ -264,15 +202,48 @@ class Updater:
                 each.copy_(torch.where(skip.to(each.device), old, each))
         self.grad_scaler.update()
 
-    @property
-    def fused(self) -> bool:
-        """True if the optimizer is fused, so that it can skip a step without a device sync."""
-        return bool(self.optimizer.defaults.get("fused"))
+    def _count(self, made: Tensor, bad: Tensor) -> dict[str, Tensor]:
+        """Count updates that were ``made`` and ``bad`` ones, whose loss or gradient is not finite, bool [] each."""
+        self.skips_in_row.copy_(torch.where(bad, self.skips_in_row + 1, 0.0))
+        self.most_skips_in_row.copy_(torch.maximum(self.most_skips_in_row, self.skips_in_row))
+        return {"made": made.float(), "skipped": bad.float(), "skipped_in_row": self.most_skips_in_row.clone()}
+
+    def _scale_rate(self, by: Tensor) -> None:
+        """Multiply the learning rate, in place on the device where it is a tensor."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["lr"].mul_(by) if isinstance(group["lr"], Tensor) else group["lr"] * float(by)
+
+    def _of_all_ranks(self, loss: Tensor, metrics: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Average loss, diagnostics and, in place, gradients over the ranks, by one reduction: so all ranks skip, clip
+        and stop together. Extremes stay each rank's own, and gradients of sharded parameters are means already.
+        """
+        gradients = [each.grad for each in self.parameters if each.grad is not None and each not in self._in_parts]
+        names = [name for name in metrics if not name.startswith(EXTREMES)]
+        loss, *parts = ranks.means([loss, *(metrics[name] for name in names), *gradients])
+        torch._foreach_copy_(gradients, parts[len(names) :])
+        return loss, {**metrics, **dict(zip(names, parts[: len(names)], strict=True))}
+
+    def _whole_norms(self, norms: Mapping[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
+        """Norms of the whole gradients of sharded parameters, by one reduction over the ranks."""
+        in_parts = [parameter for parameter in norms if parameter in self._in_parts]
+        squares = torch.stack([norms[parameter] for parameter in in_parts]).square()
+        return dict(zip(in_parts, ranks.total(squares).sqrt().unbind(), strict=True))
 
     def _optimized(self) -> list[Tensor]:
         """Tensors that an optimizer step changes."""
         states = [value for state in self.optimizer.state.values() for value in state.values()]
         return [each.data for each in (*self.parameters, *states) if isinstance(each, Tensor)]
+
+    def check(self, metrics: Mapping[str, float], advice: str) -> None:
+        """Raise NonFiniteError if several updates in a row had to be skipped (``metrics`` on the host).
+
+        Args:
+            metrics: diagnostics of updates.
+            advice: advice on the fix, as the end of a sentence.
+        """
+        skipped = int(metrics.get("skipped_in_row", 0))
+        if skipped >= SKIPS_BEFORE_HALT:
+            raise NonFiniteError(f"the loss or its gradient was not finite in {skipped} updates in a row: {advice}.")
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
@@ -282,7 +253,7 @@ class Updater:
         for index, parameter in enumerate(self.parameters):
             state = self.optimizer.state.get(parameter, {})
             result |= {f"optimizer.{index}.{name}": value for name, value in state.items() if isinstance(value, Tensor)}
-        return result
+        return result if self.adaptive is None else {**result, "adaptive_rate": self.adaptive.factor}
 
     def state_dict(self) -> dict[str, Any]:
         """State of optimizer, gradient scaler and the count of skips."""
@@ -293,6 +264,7 @@ class Updater:
             "optimizer": optimizer,
             "grad_scaler": self.grad_scaler.state_dict(),
             "skips_in_row": self.skips_in_row.clone(),
+            **({} if self.adaptive is None else {"adaptive_rate": self.adaptive.factor.clone()}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -305,8 +277,8 @@ class Updater:
         self.optimizer.load_state_dict(optimizer)
         for group, options in zip(self.optimizer.param_groups, mine, strict=True):
             group.update(options)
-        if self.adam is not None:
-            self.adam.take_moments()
+        if self.adaptive is not None:
+            self.adaptive.factor.fill_(state.get("adaptive_rate", 1.0))
         self.grad_scaler.load_state_dict(state["grad_scaler"])
         self.skips_in_row.copy_(state["skips_in_row"])
 

@@ -207,14 +207,16 @@ class MembersAlgorithm(Algorithm):
         """Scaled rewards of a member, their unit, and the signals that its controller learns from (:data:`PAID`)."""
         scaler, following = self.template.scaler, played.get(keys.NEXT)
         done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
-        reward = scaler.update_and_scale(following.get(keys.REWARD), done, played.get(keys.ALIVE, None))
+        scaler.update(following.get(keys.REWARD), done, played.get(keys.ALIVE, None))
+        reward = scaler.scale(following.get(keys.REWARD))
         rewritten = self.template.agent.rewrite_rewards(played, reward, done, terminated)
         return {keys.REWARD: reward, UNIT: scaler.unit, **dict(zip(PAID, rewritten, strict=True))}
 
     def _prepare(self, played: TensorDictBase) -> TensorDictBase:
         estimated = [keys.VALUE, keys.ADVANTAGE, keys.VALUE_TARGET]
         data = self.template.recorded(played, played.get(keys.REWARD), played.get(NEXT_VALUE))
-        return self.template.in_rows(data.update(played.select(*estimated)))
+        data.update(played.select(*estimated))
+        return data.reshape(-1) if self.together else data.transpose(0, 1)
 
     def _conclude(self, data: TensorDictBase) -> dict[NestedKey, Tensor]:
         normalizer = self.template.agent.normalizer

@@ -59,20 +59,14 @@ class RunningStatistics(RunningMeanStd):
         mean, var, count = ranks.moments(mean, var, count)
         total = self.count + count
         share, delta = count / total.clamp_min(1.0), mean - self.mean
-        _write(self.var, self.var + share * (var - self.var + (1 - share) * delta**2))
-        _write(self.mean, self.mean + share * delta)
-        _write(self.count, total)
+        after = self.var + share * (var - self.var + (1 - share) * delta**2), self.mean + share * delta, total
+        for buffer, value in zip((self.var, self.mean, self.count), after, strict=True):
+            # through views: code that PyTorch 2.13 compiles for a CPU loses writes to float64 without dimensions
+            buffer.view(-1).copy_(value.view(-1))
 
     def affine(self, epsilon: float) -> tuple[Tensor, Tensor]:
         """Return the mean and ``1 / sqrt(var + epsilon)`` in float32, so that large tensors are never float64."""
         return self.mean.float(), torch.rsqrt(self.var.float() + epsilon)
-
-
-def _write(target: Tensor, value: Tensor) -> None:
-    """Copy through a view: code that PyTorch 2.13 compiles for a CPU loses writes to a float64 tensor without
-    dimensions.
-    """
-    target.view(-1).copy_(value.view(-1))
 
 
 class ObservationNormalizer(Transform):
@@ -114,8 +108,10 @@ class ObservationNormalizer(Transform):
 
     def join(self, tensordict: TensorDictBase) -> Tensor:
         """Return the concatenated raw observations (pictures as vectors, bytes as numbers in [0, 1]), [..., F]."""
-        pairs = zip(self.in_keys, self.shapes, strict=True)
-        values = [_numbers(tensordict.get(key)).flatten(-len(shape)) for key, shape in pairs]
+        values = []
+        for key, shape in zip(self.in_keys, self.shapes, strict=True):
+            value = tensordict.get(key)
+            values.append((value.float() / 255 if value.dtype == torch.uint8 else value).flatten(-len(shape)))
         return values[0] if len(values) == 1 else torch.cat(values, -1)
 
     def update(self, observation: Tensor, counted: Tensor | None = None) -> None:
@@ -147,9 +143,8 @@ class ObservationNormalizer(Transform):
         """Return the spec of the normalized observation, bounded by the clip."""
         first = observation_spec[self.in_keys[0]]
         shape = (*first.shape[:-1], self.running.mean.shape[0])
-        observation_spec[self.out_keys[0]] = Bounded(
-            -self.clip, self.clip, shape, device=first.device, dtype=_numbers(first.zero()).dtype
-        )
+        dtype = torch.float32 if first.dtype == torch.uint8 else first.dtype
+        observation_spec[self.out_keys[0]] = Bounded(-self.clip, self.clip, shape, device=first.device, dtype=dtype)
         return observation_spec
 
 
@@ -203,20 +198,10 @@ class RewardScaler(Transform):
         self.running.update(torch.stack(history), alive)
         self.returns.copy_(running)
 
-    def update_and_scale(self, reward: Tensor, done: Tensor, alive: Tensor | None = None) -> Tensor:
-        """Return scaled rewards of a rollout [T, N, 1], by statistics that include it."""
-        self.update(reward, done, alive)
-        return self.scale(reward)
-
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         reward = next_tensordict.get("reward")
         self.update(reward.unsqueeze(0), next_tensordict.get("done").unsqueeze(0))
         return next_tensordict.set("reward", self.scale(reward))
-
-
-def _numbers(observation: Tensor) -> Tensor:
-    """Return an observation unchanged, or the bytes of a picture as numbers in [0, 1]."""
-    return observation.float() / 255 if observation.dtype == torch.uint8 else observation
 
 
 def get_statistics(normalizer: ObservationNormalizer, scaler: RewardScaler) -> dict[str, float | list[float]]:

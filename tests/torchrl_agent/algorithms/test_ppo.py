@@ -466,7 +466,7 @@ def test_an_adaptive_rate_moves_with_every_update_and_goes_on_from_where_it_was(
     assert ppo.updater.optimizer.param_groups[0]["lr"].item() == pytest.approx(expected, rel=1e-5)
     other, _ = arena(minibatch_size=32, num_epochs=1, learning_rate=rate)
     other.load_state_dict(ppo.state_dict())
-    assert other.adaptive.factor.item() == ppo.adaptive.factor.item() > 1
+    assert other.updater.adaptive.factor.item() == ppo.updater.adaptive.factor.item() > 1
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "dqn", "impala", "sac"])

@@ -113,7 +113,7 @@ def test_compiled_updates_are_those_of_eager_code():
         td3.replay.sample = lambda *_, replay=td3.replay: (None, replay._frames[: replay.filled])  # drawn alike by both
         for _ in range(3):
             td3.learn(rollout(), 1e-2)
-        assert td3.updater.loss.compiled is compiled
+        assert td3.updater.program.compiled is compiled
         weights.append(torch.cat([parameter.detach().flatten() for parameter in td3.agent.parameters()]))
     torch.testing.assert_close(*weights)
 

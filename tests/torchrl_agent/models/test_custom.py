@@ -189,7 +189,7 @@ def test_modules_read_what_came_before_and_the_controller_reads_them(learner):
 def test_a_modules_loss_joins_the_algorithms(learner):
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), None))
     with set_recurrent_mode(True):
-        total, losses = learner.algorithm.updater.loss.eager(data)
+        total, losses = learner.algorithm.updater.terms(data)
         seen = learner.agent.encoder(data.copy())
     error = (seen["forecast"] - data[keys.REWARD]).square().mean()
     torch.testing.assert_close(losses["loss_forecast"], error.detach())

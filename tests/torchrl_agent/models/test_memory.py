@@ -353,7 +353,7 @@ def test_an_update_learns_through_time(kind):
     learner = Experiment.load("town", *TOWN, f"model.memory={kind}", "algorithm.max_grad_norm=1e9").make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     with set_recurrent_mode(True):
-        learner.algorithm.updater.loss.eager(data)[0].backward()
+        learner.algorithm.updater.terms(data)[0].backward()
     expected = _gradients(learner.agent)
     learner.algorithm.updater.update(data)
     for one, two in zip(_gradients(learner.agent), expected, strict=True):
@@ -410,7 +410,7 @@ def test_what_the_dead_see_changes_no_gradient():
     for version in (data, other):
         learner.agent.zero_grad()
         with set_recurrent_mode(True):
-            total, _ = learner.algorithm.updater.loss.eager(version)
+            total, _ = learner.algorithm.updater.terms(version)
         total.backward()
         gradients.append(_gradients(learner.agent))
     for one, two in zip(*gradients, strict=True):
@@ -422,7 +422,7 @@ def test_compiled_learning_equals_eager(kind):
     learner = Experiment.load("town", *TOWN, f"model.memory={kind}").make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     results = []
-    losses = learner.algorithm.updater.loss.eager
+    losses = learner.algorithm.updater.terms
     for function in (losses, torch.compile(losses, fullgraph=True, dynamic=False)):
         learner.agent.zero_grad()
         with set_recurrent_mode(True):

@@ -88,7 +88,7 @@ def test_every_parameter_of_every_module_learns(changes):
     learner = Experiment.load("town_agent", *SMALL, *changes).make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     with set_recurrent_mode(True):
-        total, _ = learner.algorithm.updater.loss.eager(data)
+        total, _ = learner.algorithm.updater.terms(data)
     total.backward()
     parameters = learner.agent.named_parameters()
     still = [name for name, value in parameters if value.grad is None or not value.grad.any()]
@@ -99,7 +99,7 @@ def test_every_parameter_learns_in_half_precision_too():
     learner = Experiment.load("town_agent", *SMALL, "algorithm.precision=bfloat16").make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     with learner.algorithm.updater.autocast(), set_recurrent_mode(True):
-        total, _ = learner.algorithm.updater.loss.eager(data)
+        total, _ = learner.algorithm.updater.terms(data)
     total.backward()
     assert all(
         parameter.grad is not None and parameter.grad.isfinite().all() for parameter in learner.agent.parameters()

@@ -15,7 +15,7 @@ from torchrl_agent.pretrain import PretrainConfig, pretrain
 
 def add_pretrain(parser: argparse.ArgumentParser) -> None:
     """Add a module, a configuration, the policies to record and the extent of the training."""
-    parser.add_argument("module", choices=MODULES)
+    parser.add_argument("module", help=f"{', '.join(MODULES)}, or the name of one of model.custom_modules")
     add_config(parser)
     defaults = PretrainConfig()
     parser.add_argument("--frames", type=int, default=defaults.frames, help="steps to record, summed over worlds")

@@ -282,7 +282,7 @@ def _discrete_actions(env: EnvBase, config: ModelConfig) -> list[int]:
     """Number of choices of each discrete action; empty for continuous actions, which some modules do not support."""
     if action_bounds(env) is None:
         return action_heads(env)
-    unable = [name for name in ("world_model", "social_model") if getattr(config, name).enabled]
+    unable = [name for name, kind in MODULES.items() if kind.for_discrete_actions and getattr(config, name).enabled]
     if unable:
         raise ValueError(
             f"model.{unable[0]} foresees discrete actions, but this world's are continuous: use "

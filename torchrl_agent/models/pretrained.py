@@ -22,12 +22,14 @@ from torchrl_agent.transforms import RewardScaler, get_statistics, set_statistic
 FORMAT = 1
 POLICY = "policy"
 """Name of the controller with what stands between it and the modules."""
-MODULES = ("perception", "world_model", "social_model", POLICY)
-"""Modules that ``torchrl-agent pretrain`` trains; files hold, and ``frozen`` names, any module of an agent."""
-USES_NORMALIZER = ("perception", "policy")
+MODULES = (*(name for name, kind in BUILT_IN.items() if kind.learns_alone), POLICY)
+"""Modules that ``torchrl-agent pretrain`` trains, besides those of your own that have a loss; files hold, and
+``frozen`` names, any module of an agent.
+"""
+USES_NORMALIZER = (*(name for name, kind in BUILT_IN.items() if kind.reads_normalized), POLICY)
 """Modules that read normalized observations: the statistics belong to them."""
-DREAMER = "world_model"
-"""Module that predicts scaled rewards: their unit belongs to it."""
+PREDICT_REWARDS = {name for name, kind in BUILT_IN.items() if kind.predicts_rewards}
+"""Modules that predict scaled rewards: their unit belongs to them."""
 
 
 @dataclass
@@ -134,10 +136,10 @@ def restore_reward_scale(
         frozen: names of frozen modules.
         load: False if a checkpoint is loaded instead.
     """
-    sources = [path for name, path in config.paths().items() if DREAMER in reads(agent, name)]
+    sources = [path for name, path in config.paths().items() if PREDICT_REWARDS & set(reads(agent, name))]
     if sources and load:
         set_statistics(None, scaler, read_module(sources[0]).statistics)
-    scaler.frozen = bool(sources) and DREAMER in frozen
+    scaler.frozen = bool(sources) and bool(PREDICT_REWARDS & set(frozen))
 
 
 def freeze(agent: Agent, names: Iterable[str]) -> None:

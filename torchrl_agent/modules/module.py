@@ -42,6 +42,11 @@ class AgentModule(TensorDictModuleBase):
         runs_in_imagination: True if it runs on imagined beliefs too; the world model does not predict the inputs of
             other modules.
         recalls: True inside :meth:`recall`.
+        learns_alone: True if it can be pre-trained: its one loss needs no more than recorded frames.
+        reads_normalized: True if it reads normalized observations, so that their statistics belong to it.
+        predicts_rewards: True if it predicts scaled rewards, so that their unit belongs to it.
+        for_discrete_actions: True if it predicts what discrete actions lead to.
+        allows_float8: True if its large layers may multiply in float8.
     """
 
     size: int
@@ -54,6 +59,11 @@ class AgentModule(TensorDictModuleBase):
     own_grad_clip: bool = True
     runs_in_imagination: bool = False
     recalls: bool = False
+    learns_alone: bool = False
+    reads_normalized: bool = False
+    predicts_rewards: bool = False
+    for_discrete_actions: bool = False
+    allows_float8: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,6 +151,8 @@ def complete(module: TensorDictModuleBase) -> TensorDictModuleBase:
         "own_grad_clip": hasattr(module, "loss"),
         "runs_in_imagination": True,
         "weights": module,
+        "learns_alone": hasattr(module, "loss"),
+        "allows_float8": False,
     }
     for name, value in own.items():
         if not hasattr(module, name):

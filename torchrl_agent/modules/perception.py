@@ -115,6 +115,7 @@ class Perception(AgentModule):
     """
 
     own_grad_clip = False  # it is trained by the controller's gradient too
+    learns_alone = reads_normalized = allows_float8 = True
 
     def __init__(
         self,

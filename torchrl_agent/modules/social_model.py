@@ -85,6 +85,8 @@ class SocialModel(AgentModule):
         ValueError: the world shows no others.
     """
 
+    learns_alone = for_discrete_actions = True
+
     def __init__(
         self,
         env: EnvBase,

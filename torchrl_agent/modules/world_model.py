@@ -46,7 +46,7 @@ class WorldModelModule(AgentModule):
     it was imagined at all.
     """
 
-    runs_in_imagination = True
+    runs_in_imagination = learns_alone = predicts_rewards = for_discrete_actions = allows_float8 = True
 
     def __init__(self, model: WorldModel, masked: bool) -> None:
         super().__init__()

@@ -37,8 +37,6 @@ MULTIPLE = 16
 """Divisor of the number of inputs and of outputs of a product in float8."""
 FLOAT16_FROM, BFLOAT16_FROM, FLOAT8_FROM = (7, 0), (8, 0), (8, 9)
 """Lowest CUDA compute capability of a device that multiplies in each type."""
-MODULES = ("perception", "world_model")
-"""Names of modules whose layers may multiply in float8."""
 
 
 def resolve(precision: str, smallest_layer: int, agent: Agent, device: torch.device) -> str:
@@ -66,10 +64,10 @@ def without_float8(precision: str, device: torch.device) -> str:
 
 
 def large_layers(agent: Agent, smallest_layer: int) -> list[tuple[nn.Module, str]]:
-    """Linear layers of perception and world model with at least ``smallest_layer`` inputs and outputs, which are
+    """Linear layers of modules that allow float8 with at least ``smallest_layer`` inputs and outputs, which are
     multiples of 16: each as its parent module, and its name there.
     """
-    modules = [agent.agent_modules[name] for name in MODULES if name in agent.agent_modules]
+    modules = [module for module in agent.agent_modules.values() if module.allows_float8]
     parents = {id(parent): parent for module in modules for parent in (*module.modules(), *_parts(module.losses))}
     return [
         (parent, name)

@@ -85,7 +85,7 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     weights with the lowest loss on the validation worlds are kept.
 
     Args:
-        module: perception, world_model, social_model or policy.
+        module: one of ``MODULES``, or one of ``model.custom_modules`` with a loss.
         experiment: world, agent, and length and discount of PPO's rollouts; ``pretrained`` and ``frozen`` apply too.
         config: settings of the pre-training.
         output: a new folder; by default ``runs/pretrain-MODULE-<time>``.
@@ -175,10 +175,9 @@ def switch_on(module: str, experiment: Experiment) -> Experiment:
     Raises:
         ValueError: there is no such module, or it cannot learn without another one.
     """
-    if module not in MODULES:
-        raise ValueError(
-            f"there is no module {module!r}{did_you_mean(module, MODULES)}: use one of {', '.join(MODULES)}."
-        )
+    names = (*MODULES, *experiment.model.custom_modules)
+    if module not in names:
+        raise ValueError(f"there is no module {module!r}{did_you_mean(module, names)}: use one of {', '.join(names)}.")
     experiment = copy.deepcopy(experiment)
     model = experiment.model
     if module == "world_model" and model.world_model.foresees_others:

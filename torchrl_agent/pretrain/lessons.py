@@ -31,19 +31,22 @@ class Lesson:
 
     Args:
         agent: agent that has the module; its losses are those of training with PPO.
-        module: perception, world_model, social_model or policy.
+        module: one of ``MODULES`` of ``models/pretrained.py``, or one of ``model.custom_modules``.
         heads: number of choices of each discrete action.
         temperature: of the policy's advantage-weighted regression, for which the critic learns too; None clones.
 
     Raises:
-        ValueError: all parameters of the module are frozen.
+        ValueError: all parameters of the module are frozen, or it has not one loss.
     """
 
     def __init__(self, agent: Agent, module: str, heads: Sequence[int], temperature: float | None = None) -> None:
         self.agent, self.module, self.judges = agent, module, temperature is not None
         self.loss: Any = _policy_loss(agent, heads, temperature)
         if module in agent.agent_modules:
-            (self.loss,) = agent.agent_modules[module].losses
+            losses = agent.agent_modules[module].losses
+            if len(losses) != 1:
+                raise ValueError(f"{module} has {len(losses)} losses: pre-training needs a module with one 'loss'.")
+            self.loss = losses[0]
         there: dict[str, Any] = agent_modules(agent)
         self.modules = there
         critic = [agent.critic_head] if self.judges else []
@@ -77,6 +80,8 @@ class Lesson:
             data, known = (
                 torch.cat([self._encode(part) for part in rows.split(ROWS_AT_ONCE)]) for rows in (test, some)
             )
+        if not hasattr(self.loss, "figures"):
+            return {name: value.item() for name, value in self.loss(data).items()}
         return self.loss.figures(data, known)
 
     def _encode(self, sequences: TensorDictBase, judged: bool = True) -> TensorDictBase:
@@ -87,6 +92,11 @@ class Lesson:
         if self.module == "policy":
             data = agent.actor_head[0](agent.encoder(data))
             return agent.critic_head(data) if self.judges else data
+        if self.module in agent.custom_modules:
+            body = list(agent.encoder)
+            for part in body[: body.index(agent.custom_modules[self.module]) + 1]:
+                data = part(data)
+            return data
         data = self.modules["perception"](agent.normalizer(data))
         return self.modules["social_model"](data) if judged and self.module == "social_model" else data
 

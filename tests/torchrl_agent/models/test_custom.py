@@ -12,6 +12,7 @@ from torchrl.modules import set_recurrent_mode
 from envs import ArenaEnv
 from torchrl_agent import keys
 from torchrl_agent.core.masked import masked_mean
+from torchrl_agent.evaluation.ablation import without
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.export.parts import parts
 from torchrl_agent.models.agent import Agent, ModelConfig
@@ -19,6 +20,7 @@ from torchrl_agent.models.pretrained import read_module, save_module
 from torchrl_agent.modules.networks import NEARLY_SHUT
 from torchrl_agent.modules.perception import Perception, PerceptionConfig
 from torchrl_agent.modules.specs import observation_shapes
+from torchrl_agent.pretrain import PretrainConfig, pretrain
 from torchrl_agent.training.collector import agent_rows
 
 GROUPS = ("player_state", "combat_targets", "mission_progress", "spatial_awareness", "enemy_count")
@@ -272,6 +274,42 @@ def test_a_module_of_ones_own_is_saved_loaded_and_frozen_by_its_name(tmp_path):
     assert not any(each.requires_grad for each in other.agent.custom_modules["forecast"].parameters())
     with pytest.raises(ValueError, match=r"there is no module 'forcast' .did you mean forecast"):
         make(modules, "frozen=[forcast]")
+
+
+def test_a_module_of_ones_own_is_pretrained_frozen_exported_and_ablated(tmp_path):
+    own = f"+model.custom_modules={written({'forecast': target(Forecast), 'reader': target(Reader)})}"
+    small = ["smoke", *SMALL[1:], "world.num_envs=6", own]
+    short = PretrainConfig(frames=96, updates=12, learning_rate=1e-2)
+    report = pretrain("forecast", Experiment.load(*small), short, tmp_path / "forecast")
+    before, after = (report[f"validation_{when}"]["loss_forecast"] for when in ("before", "after"))
+    assert after < before and set(report["figures"]) == {"loss_forecast"}
+
+    begun = [f"+pretrained.custom_modules.forecast={tmp_path / 'forecast'}", "frozen=[forecast]", "total_frames=48"]
+    trained = Experiment.load(*small, *begun).make_learner()
+    trained.improve(trained.collect(), 1e-2)
+    kept = read_module(tmp_path / "forecast").parts["forecast"]
+    agent = trained.agent
+    assert all(torch.equal(agent.custom_modules["forecast"].state_dict()[name], kept[name]) for name in kept)
+
+    assert "forecast" in parts(agent)
+    root = trained.env.reset()
+    with without(agent, ["forecast"]):
+        assert not agent.encoder(root.clone())["forecast"].any()
+    assert agent.encoder(root.clone())["forecast"].all()
+
+
+@pytest.mark.parametrize(
+    ("module", "sentence"),
+    [
+        ("reader", "reader has 0 losses: pre-training needs a module with one 'loss'"),
+        ("readr", r"there is no module 'readr' .did you mean reader.*use one of perception, .*, forecast, reader"),
+    ],
+)
+def test_a_module_that_cannot_learn_alone_is_not_pretrained(module, sentence, tmp_path):
+    own = f"+model.custom_modules={written({'forecast': target(Forecast), 'reader': target(Reader)})}"
+    with pytest.raises(ValueError, match=sentence):
+        pretrain(module, Experiment.load("smoke", *SMALL, own), PretrainConfig(frames=32), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_module_of_ones_own_and_the_manager_are_exported_alone(tmp_path):

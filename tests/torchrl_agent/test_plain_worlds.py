@@ -15,6 +15,7 @@ from torchrl.data import Binary, Bounded, Categorical, Composite, MultiOneHot, N
 from torchrl.envs import EnvBase, GymEnv, SerialEnv, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
+from envs import ArenaEnv
 from torchrl_agent import Experiment, evaluate, learn
 from torchrl_agent.experiment.build import instantiate_world
 from torchrl_agent.models.agent import Agent
@@ -227,6 +228,19 @@ def test_the_doubles_take_what_torchrls_classes_take(name):
         for module in ("torchrl.envs", "torchrl_doubles")
     )
     assert ours == theirs
+
+
+class Renamed(ArenaEnv):
+    """A batched world with an argument of its own, which passes the others on."""
+
+    def __init__(self, *args, flag="", **options):
+        super().__init__(*args, **options)
+        self.flag = flag
+
+
+def test_a_world_that_passes_its_arguments_on_is_made_with_the_number_of_worlds():
+    env = instantiate_world({"_target_": f"{HERE}.Renamed", "num_envs": 3, "flag": "blue"}, torch.device("cpu"), 0)
+    assert env.batch_size == (3,) and env.flag == "blue"
 
 
 @pytest.mark.parametrize(

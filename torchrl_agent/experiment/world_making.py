@@ -90,13 +90,20 @@ def _num_envs(number: int) -> tuple[str, Any]:
 
 
 def _takes(target: Any, name: str) -> bool:
-    """True if a class or function has an argument of this name, or a function takes any. Classes of TorchRL take any
-    and pass them on: of these, the number of worlds only where the table lists it.
+    """True if a class or function has an argument of this name, or a function takes any. Classes that take any pass
+    them on to their bases; those of TorchRL name the number of worlds nowhere, so it is listed in the table.
     """
     kind = isinstance(target, type)
-    taken = inspect.signature(target.__init__ if kind else target).parameters
     listed = name == DEVICE or getattr(target, "__name__", "") in BATCH_ARGUMENTS
-    return name in taken or ((listed or not kind) and any(each.kind is each.VAR_KEYWORD for each in taken.values()))
+    for each in [base.__init__ for base in target.__mro__ if "__init__" in vars(base)] if kind else [target]:
+        taken = inspect.signature(each).parameters
+        if name in taken:
+            return True
+        if not any(argument.kind is argument.VAR_KEYWORD for argument in taken.values()):
+            return False
+        if listed or not kind:
+            return True
+    return False
 
 
 def _checked(env: Any, number: int | None) -> EnvBase:

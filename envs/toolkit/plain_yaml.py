@@ -16,8 +16,7 @@ MAX_DEPTH = 64
 MAX_NODES = 100_000
 """Largest number of scalars, lists and mappings; an alias counts as all nodes that it stands for."""
 TAGS = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map")}
-TAGS |= {f"tag:yaml.org,2002:python/object/apply:pathlib.{name}" for name in ("Path", "PosixPath", "WindowsPath")}
-"""Allowed explicit tags. Runs of the last release write paths this way; reading one does not access the disk."""
+"""Allowed explicit tags."""
 
 
 def read_text(path: Path) -> str:

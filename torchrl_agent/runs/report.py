@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.toolkit.plain_yaml import read_yaml
-from torchrl_agent.algorithms.registry import ALGORITHMS
 from torchrl_agent.core.checkpoint import MODULE_FILE, read_json, write_atomically
 from torchrl_agent.core.run_names import find_run, run_name_of
 from torchrl_agent.core.tables import aligned, interquartile_mean, markdown
@@ -242,9 +241,7 @@ def _read_run(folder: Path) -> Run:
         name, seed = str(config.pop("name")), config.pop("seed")
     except (AttributeError, TypeError, KeyError):
         raise ValueError(f"{path} is damaged or not a run's configuration: leave this run out.") from None
-    if isinstance(config.get("algorithm"), str):  # a run of the last release: each algorithm had a section of its own
-        config["algorithm"] = {"_target_": config["algorithm"], **config.get(config["algorithm"], {})}
-    settings = {key: value for key, value in config.items() if key not in {"run", "defaults", "tuned", *ALGORITHMS}}
+    settings = {key: value for key, value in config.items() if key not in {"run", "defaults", "tuned"}}
     return Run(folder, name, seed, _flatten(settings))
 
 

@@ -14,7 +14,7 @@ from torchrl_agent.algorithms.actor_critic import ActorCriticConfig, Draw, OnPol
 from torchrl_agent.algorithms.algorithm import check_config
 from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import choice, count, number
-from torchrl_agent.losses.policy_gradient import AgentLoss, PolicyGradientLoss
+from torchrl_agent.losses.policy_gradient import AgentLoss
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig
 from torchrl_agent.optimization.schedules import LearningRateConfig
@@ -74,15 +74,7 @@ class A2C(OnPolicyActorCritic):
     @override
     def make_loss(self) -> AgentLoss:
         """Return the policy gradient with a critic."""
-        config, agent = self.config, self.agent
-        objective = PolicyGradientLoss(
-            agent.actor_head,
-            agent.critic_head,
-            critic_coeff=config.critic_coeff,
-            entropy_coeff=config.entropy_coeff,
-            normalize_entropy=config.normalize_entropy,
-        )
-        return AgentLoss(agent, objective)
+        return AgentLoss(self.agent, self.policy_gradient())
 
     @override
     def make_optimizer(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:

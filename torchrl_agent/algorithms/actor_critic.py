@@ -21,6 +21,7 @@ from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
 from torchrl_agent.core.bounds import number, share, weight
 from torchrl_agent.core.masked import explained_variance
 from torchrl_agent.core.spans import spanned
+from torchrl_agent.losses.policy_gradient import PolicyGradientLoss
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction
 from torchrl_agent.optimization.schedules import scheduled
@@ -134,6 +135,17 @@ class ActorCritic(Algorithm):
         super().load_state_dict(state)
         if self.player is not None:
             self.player.load_state_dict(state)
+
+    def policy_gradient(self) -> PolicyGradientLoss:
+        """Return the policy gradient with a critic, with the configuration's coefficients."""
+        config = self.config
+        return PolicyGradientLoss(
+            self.agent.actor_head,
+            self.agent.critic_head,
+            critic_coeff=config.critic_coeff,
+            entropy_coeff=config.entropy_coeff,
+            normalize_entropy=config.normalize_entropy,
+        )
 
     # --- before the updates -------------------------------------------------------------------------------------------
 

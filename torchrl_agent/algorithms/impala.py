@@ -21,7 +21,7 @@ from torchrl_agent.algorithms.algorithm import check_config
 from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import count, number, share
 from torchrl_agent.core.spans import spanned
-from torchrl_agent.losses.policy_gradient import BOOTSTRAP, PAID, AgentLoss, PolicyGradientLoss, VTraceLoss
+from torchrl_agent.losses.policy_gradient import BOOTSTRAP, PAID, AgentLoss, VTraceLoss
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction
 from torchrl_agent.optimization.schedules import LearningRateConfig
@@ -74,17 +74,8 @@ class IMPALA(ActorCritic):
     def make_loss(self) -> AgentLoss:
         """Return the policy gradient with V-trace."""
         config, agent = self.config, self.agent
-        policy_gradient = PolicyGradientLoss(
-            agent.actor_head,
-            agent.critic_head,
-            critic_coeff=config.critic_coeff,
-            entropy_coeff=config.entropy_coeff,
-            normalize_entropy=config.normalize_entropy,
-        )
-        objective = VTraceLoss(
-            policy_gradient, agent.critic_head, gamma=config.gamma, rho_clip=config.rho_clip, c_clip=config.c_clip
-        )
-        return AgentLoss(agent, objective)
+        clips = {"rho_clip": config.rho_clip, "c_clip": config.c_clip}
+        return AgentLoss(agent, VTraceLoss(self.policy_gradient(), agent.critic_head, gamma=config.gamma, **clips))
 
     @override
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:

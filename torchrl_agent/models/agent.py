@@ -44,11 +44,13 @@ from torchrl_agent.transforms import ObservationNormalizer
 
 MODULES: dict[str, type[AgentModule]] = {
     "perception": Perception,
-    "social_model": SocialModel,
     "world_model": WorldModelModule,
+    "social_model": SocialModel,
     "manager": Manager,
 }
-"""The built-in modules, by the name that configurations, files, metrics and commands have for them."""
+"""The built-in modules, by the name that configurations, files, metrics and commands have for them; those of your own
+follow them, and what can be done with either is said by attributes of :class:`AgentModule`.
+"""
 BUILDERS: tuple[Callable[[ModuleContext], Built], ...] = (
     Perception.build,
     SocialModel.build,
@@ -186,8 +188,8 @@ class Agent(Predicting, nn.Module):
         """Parameters of each module whose gradient is clipped on its own, then all others. The optimizer's state in a
         checkpoint has this order.
         """
-        own = sorted((name for name, module in self.agent_modules.items() if module.own_grad_clip), key=_part_place)
-        result = [list(self.agent_modules[name].parameters()) for name in own]
+        modules = [self.agent_modules[name] for name in (*MODULES, *self.custom_modules) if name in self.agent_modules]
+        result = [list(module.parameters()) for module in modules if module.own_grad_clip]
         known = {id(parameter) for part in result for parameter in part}
         return [*result, [parameter for parameter in self.parameters() if id(parameter) not in known]]
 
@@ -270,12 +272,6 @@ class Agent(Predicting, nn.Module):
         if not self.memory:
             return env
         return abilities(env).transformed_class(env, RecurrentState(self.memory, self.group))
-
-
-def _part_place(name: str) -> int:
-    """Index of a module among :meth:`Agent.parts`; custom modules come last."""
-    order = ("world_model", "social_model", "manager")
-    return order.index(name) if name in order else len(order)
 
 
 def _discrete_actions(env: EnvBase, config: ModelConfig) -> list[int]:

@@ -138,21 +138,15 @@ class ModuleContext:
 
 def complete(module: TensorDictModuleBase) -> TensorDictModuleBase:
     """Add to a custom module the attributes of the protocol that it lacks."""
+    learns = hasattr(module, "loss")
+    defaults = {name: getattr(AgentModule, name) for name in AgentModule.__annotations__ if hasattr(AgentModule, name)}
     own = {
+        **defaults,
         "memory": {},
-        "losses": [module.loss] if hasattr(module, "loss") else [],
-        "recorded_keys": (),
-        "replayed_keys": (),
-        "side_outputs": (),
-        "exported_keys": (),
-        "value_key": keys.VALUE,
-        "recalls": False,
-        "acts": True,
-        "own_grad_clip": hasattr(module, "loss"),
+        "losses": [module.loss] if learns else [],
+        "own_grad_clip": learns,
         "runs_in_imagination": True,
         "weights": module,
-        "learns_alone": hasattr(module, "loss"),
-        "allows_float8": False,
     }
     for name, value in own.items():
         if not hasattr(module, name):

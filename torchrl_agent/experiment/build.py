@@ -32,7 +32,7 @@ from torchrl_agent.optimization.sharding import shard
 from torchrl_agent.population.league import make_seats
 from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.learner import PopulationLearner
-from torchrl_agent.training.actor_learner import Actor, ActorsLearner
+from torchrl_agent.training.actor_learner import Actor, RemoteCollector
 from torchrl_agent.training.collector import RolloutCollector, episode_entries
 from torchrl_agent.training.learner import Learner
 from torchrl_agent.training.plain_worlds import plain_world
@@ -265,10 +265,13 @@ def _make_newborn(experiment: Experiment, env: EnvBase, rows: int, seed: int) ->
 # --- actors and their learner ----------------------------------------------------------------------------------------
 
 
-def make_actors_learner(experiment: Experiment, actors: int, pretrained: bool = True) -> ActorsLearner:
-    """The learner for which ``actors`` other processes collect; see :func:`make_learner`."""
+def make_actors_learner(experiment: Experiment, actors: int, pretrained: bool = True) -> Learner:
+    """The learner for which ``actors`` other processes collect; see :func:`make_learner`. Its checkpoint is that of one
+    process, and fits any number of actors.
+    """
     env, algorithm, _ = _make_parts(experiment, pretrained)
-    return ActorsLearner(env, algorithm, actors, experiment.total_frames, experiment)
+    collector = RemoteCollector(algorithm.agent.attach(env), algorithm, actors)
+    return Learner(env, algorithm.agent, algorithm, collector, experiment.total_frames, experiment=experiment)
 
 
 def make_actor(experiment: Experiment) -> Actor:

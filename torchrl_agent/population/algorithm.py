@@ -86,17 +86,11 @@ class MembersAlgorithm(Algorithm):
         self.running = torch.ones(self.stack.size, device=self.device)
         self.estimate = CompiledFunction("the advantage function", self._estimate, self.acceleration.advantages)
         function = self._losses if self.together else self._losses_of_one
-        self.losses = CompiledFunction("the loss", function, self.acceleration.update)
+        self.program = self.losses = CompiledFunction("the loss", function, self.acceleration.update)
         self.adam = CompiledFunction("the optimizer", self._step, self.acceleration.update)
         self.graphs_on = template.graphs_on
         self.captured = CudaGraphFunction("an iteration's updates", self.improve, self.graphs_on)
         self.accelerated = (self.estimate, self.losses, self.adam)
-
-    @override
-    @property
-    def mode(self) -> str:
-        """Mode in which updates run, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
-        return "CUDA graph" if self.captured.captured else self.losses.mode
 
     def seat(self, agent: MembersAgent) -> None:
         """Let the members act by this agent."""

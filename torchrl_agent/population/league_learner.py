@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase
 from typing_extensions import override
@@ -65,9 +64,10 @@ class LeagueLearner(PopulationLearner):
         newborn: Callable[[int], Algorithm] | None = None,
     ) -> None:
         self._league_seed, self._league_config, self.seats = seed, league, seats
-        self._learning = seats.members.flatten().to(algorithms[0].device)
-        """Rows of members."""
+        # no member learns from the actions of a frozen or a scripted player
+        self.learning = seats.members.flatten().to(algorithms[0].device)
         super().__init__(env, algorithms, config, seed, total_frames, experiment, newborn)
+        self.home = seats.home
         self._begun = torch.zeros(self.members, dtype=torch.int64)
         """Frames after which each member was last reset, as exploiters are."""
         self._snapshot_at = league.snapshot_every
@@ -90,20 +90,6 @@ class LeagueLearner(PopulationLearner):
         algorithm.seat(LeagueAgent(stack, algorithm.template.agent, self.seats, *frozen, scripted))
 
     # --- parts of an iteration ----------------------------------------------------------------------------------------
-
-    @override
-    def rows(self, rollout: TensorDict) -> TensorDictBase:
-        """Rows of members: no member learns from the actions of a frozen or a scripted player."""
-        return super().rows(rollout)[:, self._learning]
-
-    @override
-    def _of_members(self, flags: Tensor) -> Tensor:
-        of_rows = flags.reshape(len(flags), -1, *flags.shape[3:])[:, self._learning]
-        return super()._of_members(of_rows)
-
-    @override
-    def _members_of(self, worlds: Tensor) -> Tensor:
-        return self.seats.home[worlds]
 
     @override
     def _log_members(self, finished: dict[str, Tensor], worlds: Tensor) -> dict[str, float]:

@@ -57,6 +57,7 @@ class PopulationLearner(Learner):
         own: the members of this rank, by their numbers.
         evolution: the members' genes and their descent.
         member_metrics: metrics of each member in the last iteration.
+        home: member that owns each of all ranks' worlds, int64 [worlds].
 
     Raises:
         ValueError: the worlds, the algorithm or a gene cannot be those of a population.
@@ -95,6 +96,7 @@ class PopulationLearner(Learner):
         size = max(100, self.num_envs // len(algorithms))
         self.windows = [EpisodeWindow(size) for _ in range(self.members)]
         self.member_metrics: list[dict[str, float]] = [{} for _ in range(self.members)]
+        self.home = torch.arange(self.members).repeat_interleave(self.num_envs // len(algorithms))
         self._since_step = torch.zeros(2, self.members, dtype=torch.float64)
         """Sum of the fitness of episodes since the last evolution step, and their number."""
         self._broken: list[int] = []
@@ -157,6 +159,8 @@ class PopulationLearner(Learner):
 
     def _of_members(self, flags: Tensor) -> Tensor:
         """True for members of which all flags, bool [T, N, ...], in a rollout are true, bool [P]."""
+        if self.learning is not None:
+            flags = flags.reshape(len(flags), -1, *flags.shape[3:])[:, self.learning]
         return flags.reshape(len(flags), self.algorithm.stack.size, -1).all(-1).all(0)
 
     # --- parts of an iteration ----------------------------------------------------------------------------------------
@@ -188,7 +192,7 @@ class PopulationLearner(Learner):
 
     def _log_members(self, finished: dict[str, Tensor], worlds: Tensor) -> dict[str, float]:
         """The same for episodes [episodes] and the worlds in which they ended."""
-        reports, member = [], self._members_of(worlds)
+        reports, member = [], self.home[worlds]
         for index, window in enumerate(self.windows):
             mine = {name: values[member == index] for name, values in finished.items()}
             window.add(mine)
@@ -199,10 +203,6 @@ class PopulationLearner(Learner):
         learned = [train_metrics(each) for each in self.member_metrics]
         self.member_metrics = [{**report, **each} for report, each in zip(reports, learned, strict=True)]
         return {name: _mean([report[name] for report in reports if name in report]) for name in reports[0]}
-
-    def _members_of(self, worlds: Tensor) -> Tensor:
-        """Number of the member that owns each of these worlds."""
-        return worlds // (self.num_envs // self.algorithm.stack.size)
 
     def _count_fitness(self, member: int, finished: dict[str, Tensor]) -> None:
         values = finished.get(self.evolution.config.fitness)

@@ -26,7 +26,7 @@ from torchrl_agent.runs.locks import Locks
 from torchrl_agent.runs.metrics import check_wandb
 from torchrl_agent.runs.stopping import DelayedSignals
 from torchrl_agent.runs.writer import RunWriter, SilentWriter, save_learner
-from torchrl_agent.training.actor_learner import ActorsLearner
+from torchrl_agent.training.actor_learner import RemoteCollector
 from torchrl_agent.training.collector import finished_episodes
 from torchrl_agent.training.learner import Learner
 
@@ -85,24 +85,25 @@ def _train_apart(experiment: Experiment, resume: Path | str | None) -> Generator
         with ranks.among(actors, number), DelayedSignals():  # the learner decides when to stop
             make_actor(experiment).run()
         return
-    learners: list[ActorsLearner] = []
+    collectors: list[RemoteCollector] = []
 
     def make(experiment: Experiment, state: dict[str, Any] | None) -> Learner:
         learner = make_actors_learner(experiment, actors, pretrained=state is None)
         if state is not None:
             learner.load_state_dict(state)
-        learners.append(learner)
+        assert isinstance(learner.collector, RemoteCollector)
+        collectors.append(learner.collector)
         return learner
 
     with ranks.alone():
         try:
             yield from _train(experiment, resume, make)
         except Exception:
-            learners.clear()  # actors end as this rank does
+            collectors.clear()  # actors end as this rank does
             raise
         finally:
-            for learner in learners:
-                learner.collector.stop()
+            for collector in collectors:
+                collector.stop()
 
 
 def _train(
@@ -164,9 +165,7 @@ def _what_is_left(experiment: Experiment, folder: Path, frames: int, by_itself: 
     at_mark = past.get("ended") == "mark" and experiment.evaluation.stop_at_mark
     if not trained and not at_mark:
         return Left.FRAMES
-    # a run of the last release does not have this key
-    judged = past.get("judged", "evaluation" in past or (bool(past) and not experiment.run.final_evaluation))
-    if not judged:
+    if not past.get("judged", False):
         return Left.JUDGEMENT
     if by_itself:
         return Left.NOTHING

@@ -22,10 +22,10 @@ from typing_extensions import override
 from torchrl_agent.algorithms.actor_critic import ActorCritic
 from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
 from torchrl_agent.core import ranks
-from torchrl_agent.core.abilities import abilities, own_seed, world_seed
+from torchrl_agent.core.abilities import abilities, world_seed
 from torchrl_agent.core.spans import spanned
-from torchrl_agent.training.collector import RolloutCollector
-from torchrl_agent.training.learner import Learner, load_random_state, random_state, rows_of, with_rows
+from torchrl_agent.training.collector import RolloutCollector, rows_of, with_rows
+from torchrl_agent.training.learner import load_random_state, random_state
 from torchrl_agent.training.messages import FRAMES, TICKETS, WORLDS, Outbox, on_cpu, pack, receive, send, unpack, wait
 
 LEARNER = 0
@@ -91,17 +91,34 @@ class RemoteCollector(RolloutCollector):
         assert self._buffers is not None
         return self._buffers
 
-    def worlds(self) -> tuple[dict[str, Tensor] | None, dict[str, Any] | None]:
-        """Tensors of the worlds, and the agent's first observations, as the actors had them after the rollout learned
-        from last; None for worlds without saved state.
+    @override
+    def worlds(self) -> dict[str, Any]:
+        """State of worlds and first observations, as the actors had them after the rollout learned from last; and of
+        the ``actors`` what these begin with.
         """
-        self._send_ticket(SAVE)
-        states = [receive(actor, WORLDS) for actor in self._actors]
-        self.random = states[0]["random"]
-        if states[0]["world"] is None:
-            return None, None
-        world = tree_map(lambda *rows: torch.cat(rows, -1), *(each["world"] for each in states))
-        return world, tree_map(lambda *rows: torch.cat(rows), *(each["root"] for each in states))
+        state = super().worlds()
+        if self.begun:
+            self._send_ticket(SAVE)
+            states = [receive(actor, WORLDS) for actor in self._actors]
+            self.random = states[0]["random"]
+            if states[0]["world"] is not None:
+                world = tree_map(lambda *rows: torch.cat(rows, -1), *(each["world"] for each in states))
+                root = tree_map(lambda *rows: torch.cat(rows), *(each["root"] for each in states))
+                state = {"world": with_rows(self.env.state_dict(), lambda mine, axis: world), "root": root}
+        return {**state, "actors": {"random": self.random, "stages": dict(self.stages)}}
+
+    @override
+    def load_worlds(self, state: Mapping[str, Any]) -> None:
+        """Continue from :meth:`worlds`, or from the worlds of one process."""
+        super().load_worlds(state)
+        actors = state.get("actors", {"random": None, "stages": {}})
+        self.random, self.stages = actors["random"], dict(actors["stages"])
+
+    @override
+    def restart(self, seed: int, *begun_at: int) -> None:
+        """Begin new episodes in all worlds, the actors' too."""
+        super().restart(seed, *begun_at)
+        self.seed = world_seed(self.env, seed, *begun_at)
 
     def stop(self) -> None:
         """Stop the actors."""
@@ -167,50 +184,6 @@ class RemoteCollector(RolloutCollector):
                 self._mail.send(pack(self.learning.state_dict().values()), self._actors, TICKETS)
 
 
-class ActorsLearner(Learner):
-    """A learner whose rollouts come from actors; a checkpoint is that of one process, and fits any number of them.
-
-    Args:
-        env: all worlds.
-        algorithm: algorithm for all of them, with a lagged behavior policy.
-        actors: number of actors.
-        total_frames, experiment: as for :class:`~torchrl_agent.training.learner.Learner`.
-    """
-
-    collector: RemoteCollector
-
-    def __init__(self, env: EnvBase, algorithm: ActorCritic, actors: int, total_frames: int, experiment: Any) -> None:
-        collector = RemoteCollector(algorithm.agent.attach(env), algorithm, actors)
-        super().__init__(env, algorithm.agent, algorithm, collector, total_frames, experiment=experiment)
-
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        """State that one process would save, and the initial state of the actors."""
-        state = super().state_dict()
-        return {**state, "actors": {"random": self.collector.random, "stages": dict(self.collector.stages)}}
-
-    @override
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`, or from the state of one process."""
-        super().load_state_dict(state)
-        actors = state.get("actors", {"random": None, "stages": {}})
-        self.collector.random, self.collector.stages = actors["random"], dict(actors["stages"])
-
-    @override
-    def _begin_new_games(self, frames: int) -> None:
-        super()._begin_new_games(frames)
-        self.collector.seed = world_seed(self.env, self.experiment.seed, frames)
-
-    @override
-    def _worlds(self) -> dict[str, Any]:
-        if not self.collector.begun:
-            return super()._worlds()
-        world, root = self.collector.worlds()
-        if world is None:
-            return {"world": None, "root": None}
-        return {"world": with_rows(self.env.state_dict(), lambda mine, axis: world), "root": root}
-
-
 class Actor:
     """The end of an actor: collects rollouts, as far ahead of the learner as it may, and sends them.
 
@@ -256,7 +229,7 @@ class Actor:
             self.env.load_state_dict(with_rows(self.env.state_dict(), lambda _, axis: mine))
             self.collector.root.update_(TensorDict(ranks.own_rows(begin["root"], 0)))
         elif begin.get("seed") is not None:
-            self.collector.restart(own_seed(self.env, begin["seed"]))
+            self.collector.restart(begin["seed"])
         load_random_state(begin["random"], self.env.device)
         self._stage = self._stage_for(self.player.iterations - 1)
 

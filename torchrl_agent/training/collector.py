@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -14,7 +15,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
 from torchrl_agent.core import ranks
-from torchrl_agent.core.abilities import abilities
+from torchrl_agent.core.abilities import abilities, own_seed
 from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction, fastest
@@ -78,10 +79,25 @@ class RolloutCollector:
         self._buffers: TensorDict | None = None
         self._finals = self.root.select(*self._once).clone()
 
-    def restart(self, seed: int) -> None:
-        """Begin new episodes in all worlds, with a seed."""
-        self.env.set_seed(seed)
+    def restart(self, seed: int, *begun_at: int) -> None:
+        """Begin new episodes in all worlds, with the seed of a training and the frames after which they begin."""
+        self.env.set_seed(own_seed(self.env, seed, *begun_at))
         self.root.update_(self._tidy(self.env.reset()))
+
+    def worlds(self) -> dict[str, Any]:
+        """State of the ``world`` and its first observations, ``root``, on the first rank those of all ranks; both None
+        for worlds without saved state.
+        """
+        if not abilities(self.env).branchless:
+            return {"world": None, "root": None}
+        root = ranks.join_rows(self.root.to_dict(), 0)
+        return {"world": with_rows(self.env.state_dict(), ranks.join_rows), "root": root}
+
+    def load_worlds(self, state: Mapping[str, Any]) -> None:
+        """Continue from :meth:`worlds`, each rank with its own; worlds without saved state go on as they are."""
+        if state["world"] is not None:
+            self.env.load_state_dict(with_rows(state["world"], ranks.own_rows))
+            self.root.update_(TensorDict(ranks.own_rows(state["root"], 0)))
 
     @property
     def mode(self) -> str:
@@ -204,6 +220,22 @@ def play(
     for _ in range(steps):
         played, root = env.step_and_maybe_reset(policy(root))
         yield played
+
+
+def rows_of(world: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Tensors of saved worlds, whose last axis is that of worlds."""
+    if "transform" in world:
+        return rows_of(world["world"])
+    return {name: value for name, value in world.items() if isinstance(value, torch.Tensor)}
+
+
+def with_rows(world: dict[str, Any], change: Callable[[dict[str, Any], int], dict[str, Any]]) -> dict[str, Any]:
+    """Apply ``change`` to the tensors of saved worlds, whose last axis is that of worlds; the states of a curriculum
+    and of transforms stay.
+    """
+    if "transform" in world:
+        return {**world, "world": with_rows(world["world"], change)}
+    return {**world, **change(rows_of(world), -1)}
 
 
 def kept_once(env: EnvBase, agent: Agent, steps: int) -> list[NestedKey]:

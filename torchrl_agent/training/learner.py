@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torchrl.envs import EnvBase
 from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.core import ranks
-from torchrl_agent.core.abilities import abilities, own_seed
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.checkpoint import CheckpointError
 from torchrl_agent.core.devices import check_room
 from torchrl_agent.core.spans import spanned
@@ -62,6 +62,8 @@ class Learner:
     """
 
     members = 1
+    learning: torch.Tensor | None = None
+    """Indices of the rows of a rollout to learn from, int64 [rows]; None for all."""
 
     def __init__(
         self,
@@ -121,7 +123,8 @@ class Learner:
 
     def rows(self, rollout: TensorDict) -> TensorDictBase:
         """Return the rows of a rollout to learn from, see :func:`~torchrl_agent.training.collector.agent_rows`."""
-        return agent_rows(rollout, self.agent.group)
+        rows = agent_rows(rollout, self.agent.group)
+        return rows if self.learning is None else rows[:, self.learning]
 
     def collect(self) -> TensorDict:
         """Collect the next rollout [T, N]."""
@@ -198,27 +201,9 @@ class Learner:
             "frames": self.frames,
             "number": self.number,
             **self.bookkeeping(),
-            **self._worlds(),
+            **self.collector.worlds(),
             **random_state(self.device),
         }
-
-    def _worlds(self) -> dict[str, Any]:
-        """State of worlds and observations, as part of :meth:`state_dict`; on the first rank those of all ranks."""
-        if not abilities(self.env).branchless:
-            return {"world": None, "root": None}
-        root = ranks.join_rows(self.collector.root.to_dict(), 0)
-        return {"world": with_rows(self.env.state_dict(), ranks.join_rows), "root": root}
-
-    def _load_worlds(self, world: dict[str, Any], root: dict[str, Any]) -> None:
-        """Restore the worlds, each rank its own."""
-        self.env.load_state_dict(with_rows(world, ranks.own_rows))
-        known = self.collector.root.keys(True, True)  # older checkpoints have another key for images
-        self.collector.root.update_(TensorDict(ranks.own_rows(root, 0)).select(*known, strict=False))
-
-    def _begin_new_games(self, frames: int) -> None:
-        """Begin new episodes in worlds that are not saved, other ones than before these frames."""
-        seed = 0 if self.experiment is None else self.experiment.seed
-        self.collector.restart(own_seed(self.env, seed, frames))
 
     def _load_replay(self, state: dict[str, Any] | None) -> None:
         """Restore the replay; an older checkpoint, or one that was copied without its file, has none."""
@@ -252,14 +237,13 @@ class Learner:
                 self._load_replay(state.get("replay"))
             if self.governor is not None and state.get("governor") is not None:
                 self.governor.load_state_dict(state["governor"])
-            if state["world"] is not None:
-                self._load_worlds(state["world"], state["root"])
+            self.collector.load_worlds(state)
             world = abilities(self.env)
             if state.get("curriculum") is not None and world.curriculum is not None:
                 world.curriculum.load_state_dict(state["curriculum"])  # of a member that continues alone
                 world.begin_stage()
-            if state["world"] is None:
-                self._begin_new_games(state["frames"])
+            if state["world"] is None:  # not saved: new episodes, other ones than before these frames
+                self.collector.restart(0 if self.experiment is None else self.experiment.seed, state["frames"])
             self.load_bookkeeping(state)
             self.frames, self.number = state["frames"], state["number"]
             load_random_state(state, self.device)
@@ -283,19 +267,3 @@ def load_random_state(state: Mapping[str, Any], device: torch.device) -> None:
     torch.set_rng_state(state["random"].cpu())
     if device.type == "cuda" and state["random_cuda"] is not None:
         torch.cuda.set_rng_state(state["random_cuda"].cpu(), device)
-
-
-def rows_of(world: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Tensors of saved worlds, whose last axis is that of worlds."""
-    if "transform" in world:
-        return rows_of(world["world"])
-    return {name: value for name, value in world.items() if isinstance(value, torch.Tensor)}
-
-
-def with_rows(world: dict[str, Any], change: Callable[[dict[str, Any], int], dict[str, Any]]) -> dict[str, Any]:
-    """Apply ``change`` to the tensors of saved worlds, whose last axis is that of worlds; the states of a curriculum
-    and of transforms stay.
-    """
-    if "transform" in world:
-        return {**world, "world": with_rows(world["world"], change)}
-    return {**world, **change(rows_of(world), -1)}

@@ -6,6 +6,7 @@ Networks run for this rank's agents alone, in acting, evaluation and updates; ac
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -94,6 +95,59 @@ def check_spread(env: EnvBase) -> None:
     ranks.share(agents, "the number of agents of a world")
 
 
+class SpreadCollector(RolloutCollector):
+    """Collects in worlds that every rank steps, with the actions of all ranks' agents.
+
+    Args:
+        env: all worlds.
+        agent: agent for all of their agents.
+        own: indices of this rank's agents.
+        algorithm: the algorithm that learns from them.
+    """
+
+    def __init__(self, env: EnvBase, agent: Agent, own: slice, algorithm: Algorithm) -> None:
+        self.own, steps = own, algorithm.config.rollout_steps
+        rest = (steps, algorithm.acceleration, algorithm.updater.autocast)
+        with ranks.alone():  # rollouts are as long as those of one process
+            super().__init__(env, SpreadAgent(agent, own), *rest, values=algorithm.reads_values)  # type: ignore[arg-type]
+
+    @override
+    def collect(self) -> TensorDict:
+        """Collect the next rollout [T, N], in which all ranks' worlds are the same.
+
+        Raises:
+            TrainingError: the worlds of the ranks differ.
+        """
+        with ranks.dealing("agents"):
+            rollout = super().collect()
+        ends = rollout.get((keys.NEXT, keys.DONE)).float()
+        sums = [rollout.get((keys.NEXT, *key)).sum() for key in self.statistics.values()]
+        seen = torch.stack([ends.sum(), *sums]).double().nan_to_num()
+        if not bool((ranks.largest(seen) == -ranks.largest(-seen)).all()):
+            raise TrainingError(
+                "the worlds of the ranks have come apart, though each should step the same: use machines of one kind, "
+                "or run.spread_agents=false."
+            )
+        return rollout
+
+    @override
+    def worlds(self) -> dict[str, Any]:
+        """State of the worlds, which every rank has, joined with the root entries of each rank's own agents."""
+        with ranks.alone():
+            state = super().worlds()
+        if state["root"] is None:
+            return state
+        group = self.agent.group
+        mine = tree_map(lambda rows: rows[:, self.own], state["root"][group])
+        return {**state, "root": {**state["root"], group: ranks.join_rows(mine, 1)}}
+
+    @override
+    def load_worlds(self, state: Mapping[str, Any]) -> None:
+        """Continue from :meth:`worlds`: every rank has all of them."""
+        with ranks.alone():
+            super().load_worlds(state)
+
+
 class SpreadLearner(Learner):
     """A learner that learns from the frames of this rank's agents of every world; other ranks learn from theirs.
 
@@ -107,49 +161,16 @@ class SpreadLearner(Learner):
     def __init__(self, env: EnvBase, agent: Agent, algorithm: Algorithm, total_frames: int, experiment: Any) -> None:
         count = env.num_agents // ranks.size()
         self.own = slice(ranks.rank() * count, (ranks.rank() + 1) * count)
-        attached, steps = agent.attach(env), algorithm.config.rollout_steps
-        rest = (steps, algorithm.acceleration, algorithm.updater.autocast)
-        self._group = agent.group
         places = torch.arange(env.batch_size[0] * env.num_agents).view(-1, env.num_agents)
-        self._learning = places[:, self.own].flatten().to(algorithm.device)
-        with ranks.alone():  # rollouts are as long as those of one process
-            collector = RolloutCollector(
-                attached,
-                SpreadAgent(agent, self.own),
-                *rest,
-                values=algorithm.reads_values,  # type: ignore[arg-type]
-            )
+        self.learning = places[:, self.own].flatten().to(algorithm.device)
+        collector = SpreadCollector(agent.attach(env), agent, self.own, algorithm)
         super().__init__(env, agent, algorithm, collector, total_frames, experiment=experiment)
         self.episodes = EpisodeWindow(max(100, self.num_envs))
-
-    @override
-    def collect(self) -> TensorDict:
-        """Collect the next rollout [T, N], in which all ranks' worlds are the same.
-
-        Raises:
-            TrainingError: the worlds of the ranks differ.
-        """
-        with ranks.dealing("agents"):
-            rollout = super().collect()
-        ends = rollout.get((keys.NEXT, keys.DONE)).float()
-        sums = [rollout.get((keys.NEXT, *key)).sum() for key in self.collector.statistics.values()]
-        seen = torch.stack([ends.sum(), *sums]).double().nan_to_num()
-        if not bool((ranks.largest(seen) == -ranks.largest(-seen)).all()):
-            raise TrainingError(
-                "the worlds of the ranks have come apart, though each should step the same: use machines of one kind, "
-                "or run.spread_agents=false."
-            )
-        return rollout
 
     @override
     def frames_played(self, rollout: TensorDict) -> int:
         """Number of frames of a rollout: every rank collected the same ones."""
         return rollout.numel()
-
-    @override
-    def rows(self, rollout: TensorDict) -> TensorDictBase:
-        """Rows of this rank's agents."""
-        return super().rows(rollout)[:, self._learning]
 
     @override
     def log_episodes(self, rollout: TensorDict) -> dict[str, float]:
@@ -177,18 +198,3 @@ class SpreadLearner(Learner):
     def _in_turn(self, rows: Tensor, first: int, second: int) -> Tensor:
         """Reorder rows [first, second, own agents] to rows [second, first, own agents]."""
         return rows.view(first, second, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
-
-    @override
-    def _worlds(self) -> dict[str, Any]:
-        """State of the worlds, which every rank has, joined with the root entries of each rank's own agents."""
-        with ranks.alone():
-            state = super()._worlds()
-        if state["root"] is None:
-            return state
-        mine = tree_map(lambda rows: rows[:, self.own], state["root"][self._group])
-        return {**state, "root": {**state["root"], self._group: ranks.join_rows(mine, 1)}}
-
-    @override
-    def _load_worlds(self, world: dict[str, Any], root: dict[str, Any]) -> None:
-        with ranks.alone():
-            super()._load_worlds(world, root)

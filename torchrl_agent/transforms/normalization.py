@@ -64,10 +64,6 @@ class RunningStatistics(RunningMeanStd):
             # through views: code that PyTorch 2.13 compiles for a CPU loses writes to float64 without dimensions
             buffer.view(-1).copy_(value.view(-1))
 
-    def affine(self, epsilon: float) -> tuple[Tensor, Tensor]:
-        """Return the mean and ``1 / sqrt(var + epsilon)`` in float32, so that large tensors are never float64."""
-        return self.mean.float(), torch.rsqrt(self.var.float() + epsilon)
-
 
 class ObservationNormalizer(Transform):
     """Concatenate observations and normalize them to zero mean and unit variance per feature: ``clip((x - mean) /
@@ -125,8 +121,8 @@ class ObservationNormalizer(Transform):
         """Return normalized observations, [..., F]."""
         if not self.enabled:
             return observation
-        mean, scale = self.running.affine(self.epsilon)
-        return ((observation - mean) * scale).clamp(-self.clip, self.clip)
+        mean, variance = self.running.mean.float(), self.running.var.float()  # so large tensors are never float64
+        return ((observation - mean) * torch.rsqrt(variance + self.epsilon)).clamp(-self.clip, self.clip)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the normalized observation, without updating the statistics."""
@@ -175,14 +171,14 @@ class RewardScaler(Transform):
     @property
     def unit(self) -> Tensor:
         """Divisor of rewards, []: the world's reward that is scaled to 1."""
-        factor = self.running.affine(self.epsilon)[1]
+        factor = torch.rsqrt(self.running.var.float() + self.epsilon)
         return 1 / factor if self.enabled else torch.ones_like(factor)
 
     def scale(self, reward: Tensor) -> Tensor:
         """Return scaled rewards."""
         if not self.enabled:
             return reward
-        return (reward * self.running.affine(self.epsilon)[1]).clamp(-self.clip, self.clip)
+        return (reward * torch.rsqrt(self.running.var.float() + self.epsilon)).clamp(-self.clip, self.clip)
 
     def update(self, reward: Tensor, done: Tensor, alive: Tensor | None = None) -> None:
         """Merge the running returns of a rollout [T, N, 1] into the statistics, only those of ``alive`` rows (bool [T,

@@ -143,7 +143,7 @@ def draw_actions(result: dict[str, Any]) -> Figure:
         column = 1 + actions.index(action)
         for color, members in zip(COLORS, result["members"], strict=False):
             rows = torch.tensor(members)
-            ends = torch.tensor([0.0, 1.0])
+            ends = torch.stack(rows[:, 0].aminmax())
             middle = rows.mean(0)
             line = middle[column] + slope(rows)[column - 1] * (ends - middle[0])
             panel.plot(rows[:, 0], rows[:, column], "o", color=color, markersize=3)
@@ -166,6 +166,7 @@ def draw_wealth(result: dict[str, Any]) -> Figure:
             seeds = torch.tensor(result["wealth"][name][kind])
             panel.plot(seeds.T, color=color, linewidth=0.6, alpha=0.5)
             panel.plot(seeds.mean(0), color=color, linewidth=2, label=label)
+        panel.set_xticks(range(seeds.shape[1]))
         panel.set_xlabel("generation", fontsize=9)
         panel.set_ylabel({"money": "mean money of members", "gini": "its Gini coefficient"}[kind], fontsize=9)
         panel.spines[["top", "right"]].set_visible(False)

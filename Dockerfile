@@ -6,6 +6,8 @@ FROM python:3.11-slim
 
 # cpu takes PyTorch's small wheels; cuda takes PyPI's, which bring the libraries of CUDA along
 ARG DEVICE=cpu
+# pip keeps no second copy of the wheels in the image
+ARG PIP_NO_CACHE_DIR=1
 
 # make installs, g++ compiles for CPUs
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ make && rm -rf /var/lib/apt/lists/*

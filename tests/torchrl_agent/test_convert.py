@@ -20,6 +20,8 @@ from torch import nn
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import Experiment, cli, train
+from torchrl_agent.algorithms import ppo
+from torchrl_agent.algorithms.registry import class_path
 from torchrl_agent.convert import from_sb3, to_sb3
 from torchrl_agent.convert.archive import read_archive
 from torchrl_agent.convert.checks import find_activation
@@ -721,6 +723,20 @@ def test_what_dqn_and_sac_runs_cannot_be_is_one_sentence(tmp_path, capsys):
         error = capsys.readouterr().err
         assert named in error and error.count("\n") == 1
         assert not (tmp_path / "no.zip").exists()
+
+
+class Mine(ppo.PPO):
+    """An algorithm from outside the package."""
+
+    name = "mine"
+
+
+def test_an_algorithm_of_ones_own_goes_on_with_a_model_and_not_back(folder, tmp_path):
+    words = [*QUIET, f"run.folder={tmp_path}", f"algorithm={class_path(Mine)}"]
+    run, _ = from_sb3(folder / "cartpole.zip", "cartpole", words, "mine", trust=True)
+    assert load_agent(run, "cpu", trust=True)[0].algorithm_class is Mine
+    with pytest.raises(ValueError, match="was trained with mine, which Stable-Baselines3 lacks"):
+        to_sb3(run, tmp_path / "mine.zip", trust=True)
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import gymnasium
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
+from torchrl_agent.algorithms.registry import find_algorithm
 from torchrl_agent.convert import from_sb3, to_sb3
 from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.runs.load import load_agent
@@ -19,6 +22,7 @@ pytest.importorskip("stable_baselines3")
 
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 NUMBER = 1000
@@ -213,6 +217,59 @@ def test_moments_of_continuous_actions_follow_the_unit(tmp_path):
     torch.testing.assert_close(state[index]["exp_avg"], expected)
 
 
+RMSPROP = {"optimizer_class": torch.optim.RMSprop, "optimizer_kwargs": {"alpha": 0.9, "eps": 1e-5}}
+
+
+@pytest.mark.parametrize(("kind", "options"), [(PPO, {"batch_size": 16}), (A2C, {"policy_kwargs": RMSPROP})])
+def test_the_next_step_of_the_optimizer_is_the_models(tmp_path, kind, options):
+    model = kind("MlpPolicy", Shown(), **options, **SMALL).learn(64)
+    model.save(tmp_path / "model.zip")
+    words = [f"run.folder={tmp_path}", *QUIET, "+world.seen=vector", "+world.acts=two"]
+    run, _ = from_sb3(tmp_path / "model.zip", Shown, words, "there")
+    learner, seen = load_agent(run, "cpu")[0].make_learner(), torch.as_tensor(observations("vector"))
+    learner.load_state_dict(load_checkpoint(find_checkpoint(run)))
+
+    def mine():
+        frames = learner.agent.critic(learner.agent.actor(TensorDict({"observation": seen}, [NUMBER])))
+        return frames["logits"].log_softmax(-1), frames["state_value"]
+
+    def theirs():
+        return model.policy.get_distribution(seen).distribution.logits, model.policy.predict_values(seen)
+
+    before, results = theirs(), []
+    for optimizer, forward in ((learner.algorithm.updater.optimizer, mine), (model.policy.optimizer, theirs)):
+        rate = optimizer.param_groups[0]["lr"]
+        optimizer.param_groups[0]["lr"] = torch.full_like(rate, 1e-2) if isinstance(rate, torch.Tensor) else 1e-2
+        optimizer.zero_grad()
+        logits, values = forward()
+        (logits[:, 0].mean() + (values - 1).square().mean()).backward()
+        optimizer.step()
+        with torch.no_grad():
+            results.append(forward())
+    for one, other, old in zip(*results, before, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+        assert (one - old).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("like", [torch.optim.RMSprop, RMSpropTFLike])
+def test_an_rmsprop_like_tensorflows_is_noted(tmp_path, like):
+    A2C("MlpPolicy", Shown(), policy_kwargs={"optimizer_class": like}, device="cpu").save(tmp_path / "model.zip")
+    words = [f"run.folder={tmp_path}", *QUIET, "+world.seen=vector", "+world.acts=two"]
+    _, notes = from_sb3(tmp_path / "model.zip", Shown, words, "there")
+    assert any("RMSpropTFLike" in note for note in notes) == (like is RMSpropTFLike)
+
+
+def test_adamw_keeps_its_decay_and_its_epsilon(tmp_path):
+    kwargs = {"optimizer_class": torch.optim.AdamW, "optimizer_kwargs": {"weight_decay": 0.1, "eps": 1e-4}}
+    model = PPO("MlpPolicy", Shown(), batch_size=16, policy_kwargs=kwargs, **SMALL).learn(32)
+    undecided(model, observations("vector"))
+    experiment, *_ = there_and_back(tmp_path, model, "vector", "two")
+    assert (experiment.algorithm.weight_decay, experiment.algorithm.adam_epsilon) == (0.1, 1e-4)
+    optimizer = PPO.load(tmp_path / "back.zip", device="cpu").policy.optimizer
+    assert isinstance(optimizer, torch.optim.AdamW)
+    assert (optimizer.param_groups[0]["weight_decay"], optimizer.param_groups[0]["eps"]) == (0.1, 1e-4)
+
+
 def test_several_observations_keep_their_statistics_and_their_order(tmp_path):
     worlds = VecNormalize(DummyVecEnv([Reversed]), gamma=0.9)
     model = PPO("MultiInputPolicy", worlds, batch_size=16, gamma=0.9, **SMALL).learn(64)
@@ -236,6 +293,7 @@ def test_a_dqn_of_pictures_or_several_observations(tmp_path, seen):
 
 SQUASHED = {
     "sac": (SAC, {"policy_kwargs": {"net_arch": {"pi": [16], "qf": [24, 12]}}}),
+    "linear sac": (SAC, {"policy_kwargs": {"net_arch": {"pi": [], "qf": [8]}}}),
     "td3": (TD3, {"action_noise": NormalActionNoise(np.zeros(2), 0.3 * np.ones(2)), "policy_delay": 3}),
 }
 
@@ -247,7 +305,11 @@ def test_action_values_of_continuous_actions(tmp_path, name, seen):
     model = kind(POLICIES[seen], Shown(seen, "push"), **REPLAY, **options).learn(64)
     experiment, agent, state = there_and_back(tmp_path, model, seen, "push")
     algorithm = experiment.algorithm
-    assert experiment.algorithm_class.name == name and algorithm.replay_ratio == 8 and algorithm.rollout_steps == 1
+    assert (
+        experiment.algorithm_class is find_algorithm(kind.__name__.lower())
+        and algorithm.replay_ratio == 8
+        and algorithm.rollout_steps == 1
+    )
     assert algorithm.max_grad_norm == float("inf") and algorithm.target_rate == 0.005
     seen_now, action = observations(seen, 20), torch.rand(20, 2) * 2 - 1
     root = seen_now if isinstance(seen_now, dict) else {"observation": seen_now}
@@ -259,7 +321,7 @@ def test_action_values_of_continuous_actions(tmp_path, name, seen):
         if seen == "vector":  # else columns have another order
             target = state["algorithm"]["target"].values()
             assert all(any(torch.equal(value, each) for each in target) for value in model.critic_target.parameters())
-        if name == "sac":
+        if kind is SAC:
             assert agent.log_alpha.item() == pytest.approx(model.log_ent_coef.item())
             mean, log_std, _ = model.actor.get_action_dist_params(model.policy.obs_to_tensor(seen_now)[0])
             policy = agent.actor_head(features)
@@ -322,12 +384,21 @@ def test_a_recurrent_ppo_goes_there_and_back(tmp_path, shared):
             {"seen": "vector", "policy": "MlpPolicy", "kind": SAC, "acts": "push", "n_critics": 3},
             "more than two networks",
         ),
+        (
+            {"seen": "vector", "policy": "MlpPolicy", "kind": "TQC", "acts": "push"},
+            "quantiles of action values (a TQC)",
+        ),
+        (
+            {"seen": "vector", "policy": "MlpLstmPolicy", "kind": "RecurrentPPO", "lstm_kwargs": {"bias": False}},
+            "an LSTM without biases",
+        ),
     ],
-    ids=["mixed", "apart", "bytes", "sac", "three"],
+    ids=["mixed", "apart", "bytes", "sac", "three", "tqc", "biases"],
 )
 def test_what_ours_cannot_be_is_one_sentence(tmp_path, arguments, named):
     seen, policy, kind = arguments.pop("seen"), arguments.pop("policy"), arguments.pop("kind", PPO)
-    options = {"buffer_size": 8} if kind is SAC else {"n_steps": 8, "batch_size": 8}
+    kind = getattr(pytest.importorskip("sb3_contrib"), kind) if isinstance(kind, str) else kind
+    options = {"buffer_size": 8} if "buffer_size" in signature(kind).parameters else {"n_steps": 8, "batch_size": 8}
     kind(policy, Shown(seen, arguments.pop("acts", "two")), device="cpu", policy_kwargs=arguments, **options).save(
         tmp_path / "m"
     )

@@ -143,6 +143,39 @@ def test_a_run_goes_on_and_networks_apart_are_joined(tmp_path, capsys):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+def after_a_step(optimizer, forward, rate=1e-2):
+    """Logits and values after one step on a loss of them."""
+    optimizer.param_groups[0]["lr"] = torch.tensor(rate)
+    optimizer.zero_grad()
+    logits, values = forward()
+    (logits.logsumexp(-1).mean() + (values - 1).square().mean()).backward()
+    optimizer.step()
+    with torch.no_grad():
+        return forward()
+
+
+@pytest.mark.parametrize("hidden", [(24, 16, 8), (8,)], ids=["shared", "apart"])
+def test_the_next_step_of_the_optimizer_is_the_trainers(tmp_path, hidden):
+    network = save(tmp_path / "old.pt", hidden)
+    run, _ = from_reference(tmp_path / "old.pt", "arena_long", [*SMALL, f"run.folder={tmp_path}"], "new")
+    learner, raw = load_agent(run, "cpu")[0].make_learner(), observations()
+    learner.load_state_dict(load_checkpoint(find_checkpoint(run)))
+    adam = torch.optim.Adam(network.parameters())
+    adam.load_state_dict(torch.load(tmp_path / "old.pt")["optimizer_state_dict"])
+
+    def ours():
+        frames = learner.agent.critic(learner.agent.actor(TensorDict({"observation": raw}, [len(raw)])))
+        return frames["logits"], frames["state_value"].squeeze(-1)
+
+    shown = normalized(raw)
+    before = network(shown)
+    mine = after_a_step(learner.algorithm.updater.optimizer, ours)
+    theirs = after_a_step(adam, lambda: network(shown))
+    for one, other, old in zip(mine, theirs, before, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+        assert (one - old).abs().max() > 0.01
+
+
 class Bomb:
     """Makes a folder when it is unpickled."""
 
@@ -154,9 +187,9 @@ class Bomb:
 
 
 def test_damaged_and_foreign_files_are_one_sentence(tmp_path):
-    def refused(path, *overrides, **arguments):
+    def refused(path, *overrides):
         with pytest.raises(ValueError) as caught:
-            from_reference(path, "arena_long", [*SMALL, f"run.folder={tmp_path}", *overrides], "no", **arguments)
+            from_reference(path, "arena_long", [*QUIET, f"run.folder={tmp_path}", *overrides], "no")
         assert "\n" not in str(caught.value) and str(caught.value).endswith(".") and not (tmp_path / "no").exists()
         return str(caught.value)
 
@@ -173,6 +206,35 @@ def test_damaged_and_foreign_files_are_one_sentence(tmp_path):
     (tmp_path / "alone.pt").write_bytes((tmp_path / "old.pt").read_bytes())
     assert "--statistics" in refused(tmp_path / "alone.pt")
     assert "sees 32 numbers" in refused(tmp_path / "old.pt", "world.style=2")
+    assert "use algorithm=ppo" in refused(tmp_path / "old.pt", "algorithm=a2c")
+    assert "decides what the model is" in refused(tmp_path / "old.pt", "model.memory=gru")
+    adam = torch.load(tmp_path / "old.pt")["optimizer_state_dict"]
+    adam["state"][0]["exp_avg"] = adam["state"][0]["exp_avg"].T
+    save(tmp_path / "turned.pt", optimizer_state_dict=adam)
+    assert "shared_net.0.weight has shape [32, 24] and not [24, 32]" in refused(tmp_path / "turned.pt")
+
+
+@pytest.mark.parametrize(
+    ("options", "moments", "note"),
+    [
+        ({"betas": (0.5, 0.9)}, {}, "another betas"),
+        ({"weight_decay": 0.1}, {}, "another weight_decay"),
+        ({"lr": 0.0}, {}, "the learning rate has fallen to 0"),
+        ({}, {"exp_avg": torch.full((24, 32), torch.nan)}, "not finite"),
+        ({}, {"exp_avg_sq": None}, "trained with another one"),
+    ],
+)
+def test_an_optimizer_unlike_ours_is_noted(tmp_path, options, moments, note):
+    save(tmp_path / "old.pt")
+    adam = torch.load(tmp_path / "old.pt")["optimizer_state_dict"]
+    adam["param_groups"][0] |= options
+    state = {**adam["state"][0], **moments}
+    adam["state"][0] = {name: value for name, value in state.items() if value is not None}
+    save(tmp_path / "old.pt", optimizer_state_dict=adam)
+    run, notes = from_reference(tmp_path / "old.pt", "arena_long", [*SMALL, f"run.folder={tmp_path}"], "new")
+    assert any(note in each for each in notes)
+    fresh = not load_checkpoint(find_checkpoint(run))["algorithm"]["optimizer"]["state"]
+    assert fresh == any(each.startswith("the optimizer starts afresh") for each in notes) == ("lr" not in options)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_layers_that_do_not_fit_are_refused(models, tmp_path):
     parts = parts_of(models / "ppo.zip")
     weights = torch.load(io.BytesIO(parts["policy.pth"]), weights_only=True)
     for name, wrong, said in (
-        ("action_net.weight", torch.zeros(2, 5), "do not fit"),
+        ("action_net.weight", torch.zeros(2, 5), r"action_net.weight has shape \[2, 5\] and not \[2, 4\]"),
         ("action_net.bias", torch.full((2,), torch.nan), "no finite numbers in action_net.bias"),
         ("action_net.bias", "text", "cannot be understood"),
     ):

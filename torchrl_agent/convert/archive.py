@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from torchrl_agent.convert import layout
-from torchrl_agent.convert.layout import NETWORKS
 
 Layer = tuple[Tensor, Tensor]
 """Weight [out, in] and bias [out]."""
@@ -53,6 +52,12 @@ class Archive:
         return layout.algorithm_of(list(self.policy), "clip_range" in self.data)
 
     @property
+    def optimizer(self) -> dict[str, Any]:
+        """Options of the first optimizer, such as ``lr``, ``eps`` and ``weight_decay``; empty if there is none."""
+        found = next(iter(self.optimizers.values()), {}).get("param_groups") or [{}]
+        return dict(found[0])
+
+    @property
     def normalized(self) -> bool:
         """True if the model is known to have been trained behind ``VecNormalize``.
 
@@ -65,21 +70,12 @@ class Archive:
         """Return weights and biases of one of the :data:`~torchrl_agent.convert.layout.NETWORKS`, from input to
         output.
         """
-        names = NETWORKS[self.algorithm][network]
-        found = layout.numbered(names.numbered, list(self.policy))
-        found += [names.last] if names.last else []
-        if found != layout.layer_names(names, len(found) - 1):
-            raise LookupError(f"layers {', '.join(found)}")
-        return [(self.policy[f"{name}.weight"], self.policy[f"{name}.bias"]) for name in found]
+        names = layout.layer_names(self.algorithm, network, self.policy)
+        return [(self.policy[f"{name}.weight"], self.policy[f"{name}.bias"]) for name in names]
 
     def hidden_sizes(self, network: str) -> list[int]:
         """Return the widths of the hidden layers of a network."""
         return [weight.shape[0] for weight, _ in self.layers(network)[:-1]]
-
-    def memory(self, network: str) -> dict[str, Tensor]:
-        """Return the LSTM before the ``policy`` or ``value`` network, by PyTorch's names; empty if there is none."""
-        prefix = "lstm_actor." if network == "policy" else "lstm_critic."
-        return {name[len(prefix) :]: value for name, value in self.policy.items() if name.startswith(prefix)}
 
     @property
     def memories(self) -> list[str]:
@@ -110,14 +106,9 @@ class Archive:
         return found[0] if found else None
 
     @property
-    def log_std(self) -> Tensor | None:
-        """Logarithms of the standard deviations of continuous actions, [D]; None if they have none of their own."""
-        return self.policy.get("log_std")
-
-    @property
     def action_size(self) -> int | None:
         """Number of a continuous action's numbers; None for discrete ones."""
-        continuous = self.log_std is not None or self.algorithm in layout.SQUASHED
+        continuous = "log_std" in self.policy or self.algorithm in layout.SQUASHED
         return self.layers("policy")[-1][1].shape[0] if continuous else None
 
     @property

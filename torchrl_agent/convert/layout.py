@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Iterable
 
 SUPPORTED = (
     "PPO, A2C, DQN, SAC, TD3 and RecurrentPPO models that see a vector, a picture or several of both, and whose "
@@ -23,32 +23,25 @@ SQUASHED = ("SAC", "TD3")
 """Algorithms of continuous actions in -1 to 1 that have two networks of action values."""
 
 
-class Network(NamedTuple):
-    """Names of a network's layers: the prefix of the numbered ones, and the last one if it has no number."""
-
-    numbered: str
-    last: str = ""
-
-
-_ACTOR_CRITIC = {
-    "policy": Network("mlp_extractor.policy_net.", "action_net"),
-    "value": Network("mlp_extractor.value_net.", "value_net"),
+_ACTOR_CRITIC: dict[str, tuple[str, ...]] = {
+    "policy": ("mlp_extractor.policy_net.", "action_net."),
+    "value": ("mlp_extractor.value_net.", "value_net."),
 }
-_TWINS = {
-    "value": Network("critic.qf0."),
-    "second value": Network("critic.qf1."),
-    "target value": Network("critic_target.qf0."),
-    "second target value": Network("critic_target.qf1."),
+_TWINS: dict[str, tuple[str, ...]] = {
+    "value": ("critic.qf0.",),
+    "second value": ("critic.qf1.",),
+    "target value": ("critic_target.qf0.",),
+    "second target value": ("critic_target.qf1.",),
 }
-NETWORKS = {
+NETWORKS: dict[str, dict[str, tuple[str, ...]]] = {
     "PPO": _ACTOR_CRITIC,
     "A2C": _ACTOR_CRITIC,
     "RecurrentPPO": _ACTOR_CRITIC,
-    "DQN": {"policy": Network("q_net.q_net."), "target policy": Network("q_net_target.q_net.")},
-    "SAC": {"policy": Network("actor.latent_pi.", "actor.mu"), **_TWINS},
-    "TD3": {"policy": Network("actor.mu."), "target policy": Network("actor_target.mu."), **_TWINS},
+    "DQN": {"policy": ("q_net.q_net.",), "target policy": ("q_net_target.q_net.",)},
+    "SAC": {"policy": ("actor.latent_pi.", "actor.mu."), **_TWINS},
+    "TD3": {"policy": ("actor.mu.",), "target policy": ("actor_target.mu.",), **_TWINS},
 }
-"""Networks of each algorithm. A DQN's only network gives action values."""
+"""Prefixes of the layers of each algorithm's networks. A DQN's only network gives action values."""
 EXTRACTORS = ("pi_features_extractor.", "vf_features_extractor.")
 """Names under which an actor-critic's features extractor occurs again."""
 _LAYER = r"\.(weight|bias)"
@@ -67,7 +60,7 @@ _FOREIGN = {
     "quantile_net": "a QR-DQN model",
     "qf2": "more than two networks of action values (n_critics)",
     "actor.log_std": "a policy that explores by state (use_sde=True)",
-    "lstm_actor": "a recurrent policy of several LSTM layers",
+    "lstm_actor": "a recurrent policy of several LSTM layers, or of a projection",
     "critic.": "a recurrent policy whose critic has no LSTM (enable_critic_lstm=False)",
     "mlp_extractor.shared_net": "a policy with shared layers, which Stable-Baselines3 dropped in version 1.8",
 }
@@ -76,7 +69,7 @@ _FOREIGN = {
 
 def algorithm_of(names: list[str], clips: bool) -> str:
     """Return the algorithm whose policy has weights of these names; ``clips`` tells PPO from A2C."""
-    marks = {"q_net.": "DQN", "lstm_actor.": "RecurrentPPO", "actor.latent_pi.": "SAC", "actor.mu.": "TD3"}
+    marks = {"q_net.": "DQN", "lstm_actor.": "RecurrentPPO", "actor.log_std": "SAC", "actor.mu.": "TD3"}
     found = (kind for mark, kind in marks.items() if any(name.startswith(mark) for name in names))
     return next(found, "PPO" if clips else "A2C")
 
@@ -89,13 +82,7 @@ def foreign_part(algorithm: str, names: list[str]) -> str | None:
     return None
 
 
-def numbered(prefix: str, names: list[str]) -> list[str]:
-    """Return the numbered layers with a prefix, in order."""
-    numbers = {int(name[len(prefix) :].split(".")[0]) for name in names if re.match(rf"{re.escape(prefix)}\d", name)}
-    return [f"{prefix}{number}" for number in sorted(numbers)]
-
-
-def layer_names(network: Network, hidden: int) -> list[str]:
-    """Return the names of a network's layers, from input to output, with this number of hidden ones."""
-    last = network.last or f"{network.numbered}{2 * hidden}"  # every second of its modules is an activation
-    return [*(f"{network.numbered}{2 * index}" for index in range(hidden)), last]
+def layer_names(algorithm: str, network: str, names: Iterable[str]) -> list[str]:
+    """Return the names of a network's layers, from input to output, among those of a policy's tensors in its order."""
+    begins = NETWORKS[algorithm][network]
+    return [name.removesuffix(".weight") for name in names if name.startswith(begins) and name.endswith(".weight")]

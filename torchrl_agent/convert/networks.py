@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from torchrl_agent.convert import layout
 from torchrl_agent.convert.archive import Archive
-from torchrl_agent.convert.layout import NETWORKS, layer_names
 from torchrl_agent.convert.normalization import EPSILON
 from torchrl_agent.convert.pairs import Pair, layer_pairs
 from torchrl_agent.models.agent import Agent
@@ -71,6 +70,7 @@ class Correspondence:
     Args:
         agent: an agent of settings like those of :func:`model_settings`.
         algorithm: Stable-Baselines3's algorithm.
+        names: names of the tensors of its policy, in its order.
         seen: names of the observations in the order in which its policy joins them; ``[""]`` for the only one.
         memories: sizes of its LSTMs by the prefixes of their names.
         trunk: linear layers that both heads of the agent share.
@@ -78,6 +78,7 @@ class Correspondence:
 
     agent: Agent
     algorithm: str
+    names: Sequence[str]
     seen: Sequence[str]
     memories: Mapping[str, int] = dataclasses.field(default_factory=dict)
     trunk: Sequence[nn.Linear] = ()
@@ -88,7 +89,7 @@ class Correspondence:
 
     def _heads(self, target: bool) -> Iterator[Pair]:
         agent: Any = self.agent
-        prefix, known = "target " if target else "", NETWORKS[self.algorithm]
+        prefix, known = "target " if target else "", layout.NETWORKS[self.algorithm]
         if self.algorithm == "DQN":
             yield from self._network(f"{prefix}policy", [*self.trunk, *linear_layers(agent.critic_head)], self._order())
         elif self.algorithm in layout.SQUASHED:
@@ -103,7 +104,7 @@ class Correspondence:
 
     def _network(self, name: str, layers: list[nn.Linear], order: Tensor | None, half: int = 0) -> Iterator[Pair]:
         """Pairs of a network's layers; the first reads the features, or one ``half`` of what is remembered."""
-        names = layer_names(NETWORKS[self.algorithm][name], len(layers) - 1)
+        names = layout.layer_names(self.algorithm, name, self.names)
         first: dict[str, Any] = {} if self.memories else {"order": order}
         if len(self.memories) > 1:
             sizes = list(self.memories.values())
@@ -182,7 +183,7 @@ class Correspondence:
 def correspondence(agent: Agent, archive: Archive) -> Correspondence:
     """Return the pairs of an agent made for a model."""
     memories = {prefix: archive.policy[f"{prefix}weight_hh_l0"].shape[1] for prefix in archive.memories}
-    return Correspondence(agent, archive.algorithm, list(archive.observations), memories)
+    return Correspondence(agent, archive.algorithm, list(archive.policy), list(archive.observations), memories)
 
 
 @torch.no_grad()

@@ -72,7 +72,6 @@ def to_ours(archive: Archive, num_envs: int, notes: list[str]) -> dict[str, Any]
         )
     result = {
         **PLAIN,
-        "algorithm.adam_epsilon": 1e-8,  # PyTorch's default, which Stable-Baselines3 keeps
         "algorithm.num_steps": num_steps,
         "algorithm.rollout_steps": steps,
         "algorithm.replay_ratio": rate * float(archive.number("batch_size") or 0),

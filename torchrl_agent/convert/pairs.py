@@ -34,46 +34,45 @@ class Pair:
     """Summand of each row."""
 
     def place(self, whole: Tensor) -> Tensor:
-        """View of the part of a tensor like our parameter."""
-        view, rows = whole, self.rows or slice(None)
-        if self.gates:
-            view = whole.unflatten(0, (4, -1))[:, rows]
-        elif whole.ndim:
-            view = whole[rows]
+        """View of the part of a tensor like our parameter; of an LSTM's, [4 gates, rows, ...]."""
+        view = whole.unflatten(0, (4, -1)) if self.gates else whole
+        view = view if self.rows is None else view[(slice(None), self.rows) if self.gates else self.rows]
         return view if self.inputs is None or whole.ndim < 2 else view[..., self.inputs]
 
-    def to_ours(self, theirs: Tensor) -> Tensor:
-        """Convert a value of theirs."""
-        value = self._ordered(theirs)
+    def to_ours(self, theirs: Tensor, power: int = 0) -> Tensor:
+        """Convert a value of theirs; or with a ``power`` a mean of that power of the gradient, which by the chain rule
+        grows with ``scale`` where a value shrinks.
+        """
+        value = theirs if self.order is None or theirs.ndim < 2 else theirs[:, self.order]
+        value = value.unflatten(0, (4, -1)) if self.gates else value
+        if power:
+            return value if self.scale is None else value * self._factor(value) ** power
         value = value if self.shift is None else value - self.shift
         return value if self.scale is None else value / self._factor(value)
 
-    def to_theirs(self, ours: Tensor) -> Tensor:
-        """Convert a value of the part of ours."""
-        value = self._put_back(ours)
+    def to_theirs(self, ours: Tensor, power: int = 0) -> Tensor:
+        """Convert a value of the part of ours, or a mean of a ``power`` of its gradient."""
+        value = ours.flatten(0, 1) if self.gates else ours
+        value = value if self.order is None or value.ndim < 2 else value[:, self.order.argsort()]
+        if power:
+            return value if self.scale is None else value / self._factor(value) ** power
         value = value if self.scale is None else value * self._factor(value)
         return value if self.shift is None else value + self.shift
 
-    def moment_to_ours(self, theirs: Tensor, power: int) -> Tensor:
-        """Convert a mean of a power of the gradient, which by the chain rule grows with ``scale``."""
-        value = self._ordered(theirs)
-        return value if self.scale is None else value * self._factor(value) ** power
+    def put(self, value: Tensor, whole: Tensor) -> None:
+        """Copy a converted value to its :meth:`place`.
 
-    def moment_to_theirs(self, ours: Tensor, power: int) -> Tensor:
-        """Convert a mean of a power of our gradient."""
-        value = self._put_back(ours)
-        return value if self.scale is None else value / self._factor(value) ** power
+        Raises:
+            ValueError: it has another shape.
+        """
+        target = self.place(whole)
+        if value.shape != target.shape:
+            raise ValueError(f"{self.name} has shape {list(value.shape)} and not {list(target.shape)}")
+        target.copy_(value)
 
     def _factor(self, value: Tensor) -> Tensor:
         assert self.scale is not None
         return self.scale.reshape(-1, *[1] * (value.ndim - 1))
-
-    def _ordered(self, theirs: Tensor) -> Tensor:
-        return theirs if self.order is None or theirs.ndim < 2 else theirs[:, self.order]
-
-    def _put_back(self, ours: Tensor) -> Tensor:
-        value = ours.flatten(0, 1) if self.gates else ours
-        return value if self.order is None or value.ndim < 2 else value[:, self.order.argsort()]
 
 
 @torch.no_grad()
@@ -83,8 +82,7 @@ def fill(pairs: Iterable[Pair], theirs: Mapping[str, Tensor]) -> None:
     for parameter in {pair.ours for pair in pairs}:
         parameter.zero_()
     for pair in pairs:
-        target = pair.place(pair.ours)
-        target.copy_(pair.to_ours(theirs[pair.name]).reshape(target.shape))
+        pair.put(pair.to_ours(theirs[pair.name]), pair.ours)
 
 
 @torch.no_grad()
@@ -106,8 +104,8 @@ def moments_to_ours(
         for name, value in theirs[pair.name].items():
             state = result.setdefault(pair.ours, {})
             if name in MOMENTS:
-                target = pair.place(state.setdefault(name, torch.zeros_like(pair.ours, device="cpu")))
-                target.copy_(pair.moment_to_ours(value, MOMENTS[name]).reshape(target.shape))
+                whole = state.setdefault(name, torch.zeros_like(pair.ours, device="cpu"))
+                pair.put(pair.to_ours(value, MOMENTS[name]), whole)
             elif name == "step":
                 state[name] = torch.as_tensor(value, dtype=torch.float32)
     return result
@@ -125,7 +123,7 @@ def moments_to_theirs(
     for pair in pairs:
         state = ours[pair.ours]
         found = {
-            name: pair.moment_to_theirs(pair.place(state[name]), power).clone()
+            name: pair.to_theirs(pair.place(state[name]), power).clone()
             for name, power in MOMENTS.items()
             if name in state
         }

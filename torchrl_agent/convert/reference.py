@@ -15,21 +15,28 @@ from torch import Tensor, nn
 
 from torchrl_agent.algorithms.ppo import PPO
 from torchrl_agent.convert.archive import load_tensors, understanding
-from torchrl_agent.convert.moments import FRESH, set_moments
+from torchrl_agent.convert.moments import FRESH, by_name, saved_moments, take_over
 from torchrl_agent.convert.networks import PLAIN, linear_layers
 from torchrl_agent.convert.normalization import Normalization, read_normalization
-from torchrl_agent.convert.pairs import Pair, fill, layer_pairs, moments_to_ours
-from torchrl_agent.convert.reader import as_overrides, write_run
-from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint, write_atomically, write_json
-from torchrl_agent.core.run_names import find_run
+from torchrl_agent.convert.pairs import Pair, fill, layer_pairs
+from torchrl_agent.convert.run_files import (
+    as_overrides,
+    check_overrides,
+    check_world,
+    open_run,
+    write_files,
+    write_run,
+)
+from torchrl_agent.core.checkpoint import write_json
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import action_bounds, action_heads, observation_shapes
-from torchrl_agent.runs.load import load_agent
 from torchrl_agent.transforms import read_statistics
 
-KEYS = ("policy_state_dict", "optimizer_state_dict", "num_timesteps")
-SHARED, OWN = "shared_net", ("0", "2")
+WEIGHTS, ADAM, FRAMES = KEYS = ("policy_state_dict", "optimizer_state_dict", "num_timesteps")
+RETURNS = ("ret_mean", "ret_var")
+"""Statistics that have shape [1] in its JSON, and [] here."""
+SHARED, OWN, PARTS = "shared_net", ("0", "2"), ("weight", "bias")
 
 
 def from_reference(
@@ -59,16 +66,25 @@ def from_reference(
     normalization = read_normalization(statistics or _statistics_of(file), trust=False)
     notes = [f"the activation function is {activation} (assumed: the file does not name it)"]
     with understanding(file):
-        weights, frames = content[KEYS[0]], max(0, int(content[KEYS[2]]))
-        settings = {**_model(weights), **_settings(content, normalization, frames), "model.activation": activation}
-    words = as_overrides(settings, PPO)
-    experiment = Experiment.load(config, *words, *overrides, trust=trust)
+        weights, frames = content[WEIGHTS], max(0, int(content[FRAMES]))
+        settings = {
+            "total_frames": max(1, frames),
+            "model.activation": activation,
+            **_model(weights),
+            **_settings(content, normalization, notes),
+        }
+        sees, acts = (
+            weights[f"{SHARED if _shared(weights) else 'actor'}.0.weight"].shape[1],
+            len(weights["actor.2.bias"]),
+        )
+    check_overrides(overrides, file)
+    experiment = Experiment.load(config, *as_overrides(settings, PPO), *overrides, trust=trust)
     if experiment.algorithm_class.name != "ppo":
         raise ValueError(
             f"{file} was trained with PPO, but the configuration has {experiment.algorithm_class.name}: "
             "use algorithm=ppo."
         )
-    _check_world(file, weights, experiment, config)
+    check_world(file, {"": (sees,)}, f"{[acts]} actions", experiment, config)
     learner = experiment.make_learner()
     learner.frames = frames
     with understanding(file):
@@ -76,8 +92,13 @@ def from_reference(
         if {pair.name for pair in pairs} != set(weights):
             raise ValueError(f"{file} holds other layers than an ActorCritic of the trainer: use a file that it wrote.")
         fill(pairs, weights)
-        notes.append(_take_over(learner, pairs, content))
-    known = {name: _flat(value, name) for name, value in normalization.statistics.items()}
+        notes.append(take_over(learner, pairs, by_name(list(weights), content[ADAM]), content[ADAM]["param_groups"][0]))
+    known = normalization.statistics
+    known |= {
+        name: value[0]
+        for name, value in known.items()
+        if name in RETURNS and isinstance(value, list) and len(value) == 1
+    }
     learner.set_normalization_stats(known)
     experiment.run.name = run_name or experiment.run.name
     return write_run(learner, {"model": file.name, "algorithm": "ActorCritic"}, notes), notes
@@ -93,55 +114,43 @@ def to_reference(
     Raises:
         ValueError: the agent is more than two plain networks of one discrete action, or a file cannot be written.
     """
-    checkpoint = find_checkpoint(find_run(run), which)
-    experiment, agent = load_agent(checkpoint, "cpu", trust=trust)
+    checkpoint, experiment, agent, saved = open_run(run, which, trust)
     _check(run, experiment, agent)
-    saved = load_checkpoint(checkpoint)
-    shared, notes = experiment.model.shared_trunk, []
+    config, shared = experiment.algorithm, experiment.model.shared_trunk
+    notes: list[str] = []
     weights = _joined(agent, shared, lambda each: each.detach())
-    state = (
-        {} if experiment.frozen else _moments(agent, shared, saved["algorithm"].get("optimizer", {}).get("state", {}))
-    )
+    adam = torch.optim.Adam([nn.Parameter(each) for each in weights.values()], eps=config.adam_epsilon)
+    adam.param_groups[0]["lr"] = config.learning_rate.initial
+    state = {} if experiment.frozen else _moments(agent, shared, saved)
     if not state:
         notes.append(f"{FRESH}, the run has no moments of Adam")
-    adam = torch.optim.Adam([nn.Parameter(each) for each in weights.values()], eps=experiment.algorithm.adam_epsilon)
-    adam.param_groups[0]["lr"] = experiment.algorithm.learning_rate.initial
-    content = {KEYS[0]: weights, KEYS[1]: {**adam.state_dict(), "state": state}, KEYS[2]: saved["frames"]}
-    sizes = [
-        value.shape[0] for name, value in weights.items() if name.endswith("weight") and not name.startswith("critic")
-    ]
-    notes.append(f"load it into ActorCritic(obs_dim, {sizes[-1]}, hidden_sizes={tuple(sizes[:-1])})")
+    if config.weight_decay:
+        notes.append(f"the trainer's Adam has no weight decay, where the run has {config.weight_decay:g}")
+    content = {WEIGHTS: weights, ADAM: {**adam.state_dict(), "state": state}, FRAMES: saved["frames"]}
+    *inner, last = [len(value) for name, value in weights.items() if name.endswith("bias") and "critic" not in name]
+    notes.append(f"load it into ActorCritic(obs_dim, {last}, hidden_sizes={tuple(inner)})")
+    found: dict[str, Any] = dict(read_statistics(checkpoint.with_suffix(".normalization.json")))
+    found |= {name: [found[name]] for name in RETURNS}
     path = output if output.suffix == ".pt" else output.with_name(f"{output.name}.pt")
-    return _write(path, content, checkpoint), notes
+    files = {
+        path: lambda place: torch.save(content, place),
+        path.with_name(f"{path.stem}_normalization.json"): lambda place: write_json(place, found),
+    }
+    return write_files(files), notes
 
 
-def _moments(agent: Agent, shared: bool, saved: dict[int, dict[str, Tensor]]) -> dict[int, dict[str, Tensor]]:
-    """State of the trainer's Adam, of that of a run by the numbers of the agent's parameters; empty if it has none."""
-    states = {each: saved.get(index, {}) for index, each in enumerate(agent.parameters())}
-    if any("exp_avg" not in state for state in states.values()):
+def _moments(agent: Agent, shared: bool, saved: dict[str, Any]) -> dict[int, dict[str, Tensor]]:
+    """State of the trainer's Adam, of that of a run; empty if it has none."""
+    states = saved_moments(agent, saved)
+    if any("exp_avg" not in states.get(each, {}) for each in agent.parameters()):
         return {}
-    steps = next(iter(states.values()))["step"].clone()
-    means = _joined(agent, shared, lambda each: states[each]["exp_avg"])
-    squares = _joined(agent, shared, lambda each: states[each]["exp_avg_sq"])
-    rows = zip(means.values(), squares.values(), strict=True)
+    means = _joined(agent, shared, lambda each: states[each]["exp_avg"]).values()
+    squares = _joined(agent, shared, lambda each: states[each]["exp_avg_sq"]).values()
+    steps = next(iter(states.values()))["step"]
     return {
         index: {"step": steps.clone(), "exp_avg": mean, "exp_avg_sq": square}
-        for index, (mean, square) in enumerate(rows)
+        for index, (mean, square) in enumerate(zip(means, squares, strict=True))
     }
-
-
-def _write(path: Path, content: dict[str, Any], checkpoint: Path) -> list[Path]:
-    beside = path.with_name(f"{path.stem}_normalization.json")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda temporary: torch.save(content, temporary))
-        found = read_statistics(checkpoint.with_suffix(".normalization.json"))
-        write_json(
-            beside, {**found, **{name: [found[name]] for name in ("ret_mean", "ret_var")}}
-        )  # theirs have shape [1]
-    except OSError:
-        raise ValueError(f"{path} cannot be written: choose another place for OUTPUT.pt.") from None
-    return [path, beside]
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -154,7 +163,7 @@ def _read(file: Path) -> dict[str, Any]:
         raise ValueError(f"there is no file {file}: give the .pt that the trainer saved.")
     content = load_tensors(file, file.read_bytes(), "content")
     with understanding(file):
-        weights = content.get(KEYS[0]) if isinstance(content, dict) else None
+        weights = content.get(WEIGHTS) if isinstance(content, dict) else None
         if not isinstance(weights, dict) or any(key not in content for key in KEYS):
             raise ValueError(f"{file} is no file of the trainer: it needs {', '.join(KEYS)}.")
         if "actor.0.weight" not in weights or "critic.0.weight" not in weights:
@@ -202,29 +211,22 @@ def _model(weights: dict[str, Tensor]) -> dict[str, Any]:
     }
 
 
-def _settings(content: dict[str, Any], normalization: Normalization, frames: int) -> dict[str, Any]:
-    group = content[KEYS[1]]["param_groups"][0]
+def _settings(content: dict[str, Any], normalization: Normalization, notes: list[str]) -> dict[str, Any]:
+    """Settings of the optimizer and of the normalization."""
+    options = content[ADAM]["param_groups"][0]
+    rate = float(options["lr"])
+    if rate == 0:
+        notes.append(
+            "the learning rate has fallen to 0 in the file: algorithm.learning_rate.initial is the configuration's"
+        )
     return {
-        "total_frames": max(1, frames),
-        "algorithm.learning_rate.initial": float(group["lr"]) or 3e-4,
+        **({"algorithm.learning_rate.initial": rate} if rate else {}),
         "algorithm.learning_rate.schedule": "constant",
         "algorithm.learning_rate.warmup": 0.0,
-        "algorithm.adam_epsilon": float(group.get("eps", 1e-5)),
+        "algorithm.adam_epsilon": float(options.get("eps", 1e-5)),
         "algorithm.scale_rewards": normalization.rewards,
         "model.normalize_observations": normalization.observations,
     }
-
-
-def _check_world(file: Path, weights: dict[str, Tensor], experiment: Experiment, config: Any) -> None:
-    world = experiment.make_world(evaluation=True, num_envs=1)
-    sees = weights[f"{SHARED}.0.weight" if _shared(weights) else "actor.0.weight"].shape[1]
-    acts = weights["actor.2.weight"].shape[0]
-    shapes = [list(shape) for shape in observation_shapes(world).values()]
-    if shapes != [[sees]] or action_bounds(world) is not None or action_heads(world) != [acts]:
-        raise ValueError(
-            f"{file} sees {sees} numbers and takes one of {acts} actions, the world of configuration {config} shows "
-            f"{shapes}: name the world it was trained in with --config and overrides, such as world.style=2."
-        )
 
 
 def _pairs(agent: Agent, shared: bool) -> list[Pair]:
@@ -233,20 +235,6 @@ def _pairs(agent: Agent, shared: bool) -> list[Pair]:
     for name, head in (("actor", agent.actor_head), ("critic", agent.critic_head)):
         named.update({f"{name}.{number}": each for number, each in zip(OWN, linear_layers(head), strict=True)})
     return [pair for name, layer in named.items() for pair in layer_pairs(name, layer)]
-
-
-def _take_over(learner: Any, pairs: list[Pair], content: dict[str, Any]) -> str:
-    adam = content[KEYS[1]]
-    states = {name: adam["state"].get(index, {}) for index, name in enumerate(content[KEYS[0]])}
-    if any("exp_avg" not in state for state in states.values()):
-        return f"{FRESH}, the file has no moments of all weights"
-    set_moments(learner, moments_to_ours(pairs, states))
-    return "the moments of the optimizer are taken over"
-
-
-def _flat(value: Any, name: str) -> Any:
-    """A statistic of returns as a number: the trainer writes a list of one."""
-    return value[0] if name.startswith("ret_") and isinstance(value, list) and len(value) == 1 else value
 
 
 def _check(run: Path | str, experiment: Experiment, agent: Agent) -> None:
@@ -273,20 +261,17 @@ def _joined(agent: Agent, shared: bool, value: Callable[[nn.Parameter], Tensor])
     """Tensors of an ActorCritic, of a ``value`` of each parameter: of two networks apart the first layers stand below
     each other and the next ones side by side, with zeros between.
     """
-    heads = [linear_layers(agent.actor_head), linear_layers(agent.critic_head)]
-    result: dict[str, Tensor] = {}
     if shared:
         return {pair.name: value(pair.ours).clone() for pair in _pairs(agent, shared)}
-    *inner, _, _ = zip(*heads, strict=True)
-    for index, (actor, critic) in enumerate(inner):
-        both = [value(actor.weight), value(critic.weight)]
-        result[f"{SHARED}.{2 * index}.weight"] = torch.cat(both) if index == 0 else torch.block_diag(*both)
-        result[f"{SHARED}.{2 * index}.bias"] = torch.cat([value(actor.bias), value(critic.bias)])
-    for half, (name, layers) in enumerate(zip(("actor", "critic"), heads, strict=True)):
-        first = value(layers[-2].weight)
-        if inner:
-            beside = torch.zeros(len(first), inner[-1][1 - half].out_features)
-            first = torch.cat([first, beside] if half == 0 else [beside, first], 1)
-        result |= {f"{name}.0.weight": first.clone(), f"{name}.0.bias": value(layers[-2].bias).clone()}
-        result |= {f"{name}.2.{part}": value(getattr(layers[-1], part)).clone() for part in ("weight", "bias")}
+    *hidden, last = zip(linear_layers(agent.actor_head), linear_layers(agent.critic_head), strict=True)
+    result: dict[str, Tensor] = {}
+    for index, layers in enumerate(hidden):
+        weights, biases = [value(layer.weight) for layer in layers], [value(layer.bias) for layer in layers]
+        wide = torch.cat(weights) if index == 0 else torch.block_diag(*weights)
+        result |= {f"{SHARED}.{2 * index}.weight": wide, f"{SHARED}.{2 * index}.bias": torch.cat(biases)}
+    # policy and value do not share the last hidden layer
+    own = [result.pop(f"{SHARED}.{2 * index}.{part}").split([len(each) for each in biases]) for part in PARTS]
+    for half, name in enumerate(("actor", "critic")):
+        result |= {f"{name}.0.{part}": both[half].clone() for part, both in zip(PARTS, own, strict=True)}
+        result |= {f"{name}.2.{part}": value(getattr(last[half], part)).clone() for part in PARTS}
     return result

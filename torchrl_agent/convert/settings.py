@@ -7,6 +7,7 @@ from typing import Any
 
 from torchrl_agent.convert import layout, off_policy
 from torchrl_agent.convert.archive import Archive
+from torchrl_agent.convert.checks import policy_text
 from torchrl_agent.convert.normalization import Normalization
 
 HYPERPARAMETERS = {
@@ -55,7 +56,7 @@ def hyperparameters(archive: Archive, normalization: Normalization, notes: list[
         found |= off_policy.to_ours(archive, int(found.get("world.num_envs") or 1), notes)
     else:
         _fit_minibatches(archive, found, notes)
-        found |= _optimizer(archive)
+    found |= _optimizer(archive, notes)
     clip = "algorithm.clip_rewards"
     found["algorithm.scale_rewards"] = normalization.rewards
     found[clip], found[CLIP] = normalization.clip_rewards, normalization.clip_observations
@@ -86,14 +87,19 @@ def _fit_minibatches(archive: Archive, found: dict[str, Any], notes: list[str]) 
     )
 
 
-def _optimizer(archive: Archive) -> dict[str, Any]:
+def _optimizer(archive: Archive, notes: list[str]) -> dict[str, Any]:
     """Return the settings of the optimizer: RMSprop of an A2C, unless it was trained with Adam."""
-    groups = archive.optimizers.get("policy.optimizer", {}).get("param_groups") or [{}]
-    result = {"algorithm.adam_epsilon": groups[0].get("eps", 1e-5)}
+    options = archive.optimizer
+    usual = 1e-8 if archive.algorithm in layout.OFF_POLICY else 1e-5
+    result = {"algorithm.adam_epsilon": options.get("eps", usual)}
+    if options.get("decoupled_weight_decay"):
+        result["algorithm.weight_decay"] = options["weight_decay"]
     if archive.algorithm == "A2C":
-        rmsprop = "alpha" in groups[0] or not groups[0]
+        rmsprop = "alpha" in options or not options
         result |= {"algorithm.optimizer": "rmsprop" if rmsprop else "adam", "algorithm.num_minibatches": 1}
-        result["algorithm.rmsprop_decay"] = groups[0].get("alpha", 0.99)
+        result["algorithm.rmsprop_decay"] = options.get("alpha", 0.99)
+        if rmsprop and "RMSpropTFLike" in str(policy_text(archive, "optimizer_class")):
+            notes.append("RMSprop adds its epsilon to the root from now on, where RMSpropTFLike added it to the square")
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from torchrl.data import Bounded
+from torchrl.data import Bounded, TensorSpec
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
@@ -19,15 +20,13 @@ from torchrl_agent.convert.moments import FRESH, write_moments
 from torchrl_agent.convert.networks import Correspondence, linear_layers
 from torchrl_agent.convert.normalization import apart
 from torchrl_agent.convert.pairs import values
+from torchrl_agent.convert.run_files import open_run, write_files
 from torchrl_agent.convert.settings import KNOWN, known
-from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint, write_atomically
-from torchrl_agent.core.run_names import find_run
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import critic_sizes
 from torchrl_agent.modules.networks import ACTIVATIONS
 from torchrl_agent.modules.specs import action_bounds, action_heads, group_spec, mixed_choices, observation_shapes
-from torchrl_agent.runs.load import load_agent
 from torchrl_agent.transforms import read_statistics
 
 ALGORITHMS = {"ppo": "PPO", "impala": "PPO", "a2c": "A2C", "dqn": "DQN", "sac": "SAC", "td3": "TD3"}
@@ -51,18 +50,16 @@ def to_sb3(run: Path | str, output: Path, which: str = "last", trust: bool = Fal
         ValueError: Stable-Baselines3 is not installed, the agent is more than plain networks, or a file cannot be
             written.
     """
-    checkpoint = find_checkpoint(find_run(run), which)
-    experiment, agent = load_agent(checkpoint, "cpu", trust=trust)
-    algorithm = "RecurrentPPO" if experiment.model.memory == "lstm" else ALGORITHMS[experiment.algorithm_class.name]
-    kind, vectorized = _library(algorithm)
+    checkpoint, experiment, agent, saved = open_run(run, which, trust)
     world = experiment.make_world(evaluation=True, num_envs=1)
     _check(run, experiment, world)
+    algorithm = "RecurrentPPO" if experiment.model.memory == "lstm" else ALGORITHMS[experiment.algorithm_class.name]
+    kind, vectorized = _library(algorithm)
     spaces = _spaces(world)
     stand_in = functools.partial(_StandIn, *spaces)
     worlds = vectorized([stand_in] * int(experiment.world.get("num_envs", 1)))
     policy = _policy_name(spaces[0], algorithm)
     model = kind(policy, worlds, **_arguments(experiment, agent, algorithm), seed=experiment.seed, device="cpu")
-    saved = load_checkpoint(checkpoint)
     model.num_timesteps = saved["frames"]
     notes = _notes(experiment, world, algorithm)
     notes.append(_copy(model, experiment, agent, algorithm, saved))
@@ -72,22 +69,16 @@ def to_sb3(run: Path | str, output: Path, which: str = "last", trust: bool = Fal
         sizes = {key: shape.numel() for key, shape in observation_shapes(world).items()}
         statistics = _vecnormalize(experiment, worlds, checkpoint.with_suffix(".normalization.json"), sizes)
         files[path.with_suffix(".vecnormalize.pkl")] = statistics.save
-    _write(files)
-    return list(files), notes
+    return write_files(files), notes
 
 
 def _library(algorithm: str) -> tuple[Any, Any]:
     """Return the class of an algorithm, and the one that joins environments."""
-    package = "sb3-contrib" if algorithm == "RecurrentPPO" else "Stable-Baselines3"
+    package = "sb3_contrib" if algorithm == "RecurrentPPO" else "stable_baselines3"  # an extra
     try:
-        import stable_baselines3  # an extra
         from stable_baselines3.common.vec_env import DummyVecEnv
 
-        if algorithm == "RecurrentPPO":
-            import sb3_contrib  # an extra
-
-            return sb3_contrib.RecurrentPPO, DummyVecEnv
-        return getattr(stable_baselines3, algorithm), DummyVecEnv
+        return getattr(importlib.import_module(package), algorithm), DummyVecEnv
     except ImportError:
         raise ValueError(f'{package} is not installed: pip install "torchrl_agent[sb3]".') from None
 
@@ -99,7 +90,7 @@ def _copy(model: Any, experiment: Experiment, agent: Agent, algorithm: str, save
     space = model.observation_space
     seen = list(space.spaces) if isinstance(space, gymnasium.spaces.Dict) else [""]
     trunk = linear_layers(agent.encoder[-1]) if model_config.shared_trunk else []
-    pairs = Correspondence(agent, algorithm, seen, memories, trunk)
+    pairs = Correspondence(agent, algorithm, list(model.policy.state_dict()), seen, memories, trunk)
     weights = values([*pairs.pairs(target=True), *pairs.pairs()])
     again = {f"{part}_{name}": value for name, value in weights.items() for part in ("pi", "vf") if name[0] == "f"}
     model.policy.load_state_dict({**weights, **again} if algorithm not in layout.OFF_POLICY else weights)
@@ -117,25 +108,16 @@ def _policy_name(seen: gymnasium.spaces.Space, algorithm: str) -> str:
     return f"{kind}{'Lstm' if algorithm == 'RecurrentPPO' else ''}Policy"
 
 
-def _write(files: dict[Path, Callable[[Path], object]]) -> None:
-    for path, save in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, save)
-        except (OSError, ValueError):
-            raise ValueError(f"{path} cannot be written: choose another place for OUTPUT.zip.") from None
-
-
 def _check(run: Path | str, experiment: Experiment, world: EnvBase) -> None:
     """Raise ValueError unless the agent is of networks that Stable-Baselines3 has, too."""
-    model, shapes = experiment.model, observation_shapes(world)
+    model, config, shapes = experiment.model, experiment.algorithm, observation_shapes(world)
     perception, pictures = model.perception, [name for name, shape in shapes.items() if len(shape) == 3]
-    name = experiment.algorithm_class.name
+    name, bounds = experiment.algorithm_class.name, action_bounds(world)
     plain = perception.plain and all(perception.encoders.get(key) == "nature" for key in pictures)
-    with_gap = model.memory != "none" and (perception.skip_connection or model.memory != "lstm")
+    lstm = model.memory == "lstm" and perception.plain and not perception.skip_connection
     more = {
         "model.layer_norm": model.layer_norm,
-        "model.memory": with_gap or (model.memory != "none" and not perception.plain),
+        "model.memory": model.memory != "none" and not lstm,
         "model.perception.enabled": perception.enabled and not plain,
         "a vector encoder in model.perception.encoders": any(key not in pictures for key in perception.encoders),
         "a picture whose convolutions are no relu": bool(pictures) and model.activation != "relu",
@@ -143,66 +125,49 @@ def _check(run: Path | str, experiment: Experiment, world: EnvBase) -> None:
         "model.centralized_critic": model.centralized_critic,
         "a module behind its beliefs": bool(model.custom_modules) or model.manager.enabled or model.world_model.enabled,
     }
-    found = next((name for name, present in more.items() if present), None)
+    only = (
+        "only agents of plain networks can be converted (with model.perception.plain=true, encoders nature and "
+        "activation relu for pictures, and memory=lstm without skip_connection)"
+    )
+    refused = {f"has {what}: {only}": present for what, present in more.items()} | {
+        f"was trained with {name}, which Stable-Baselines3 lacks": name not in ALGORITHMS,
+        "takes choices and numbers at once, which Stable-Baselines3 does not know": bool(mixed_choices(world)),
+        "takes actions without bounds, which Stable-Baselines3 refuses: give the world bounds": bounds is not None
+        and not all(bool(end.isfinite().all()) for end in bounds),
+        "is a SAC of discrete actions, which Stable-Baselines3 lacks: train it with dqn or ppo": name == "sac"
+        and bounds is None,
+        "was trained with algorithm.deviation=softplus, Stable-Baselines3's SAC has exp: train it with "
+        "algorithm.deviation=exp": name == "sac" and config.deviation != "exp",
+        "shares an encoder or a trunk between policy and values, Stable-Baselines3 has one for each: convert a run of "
+        "ppo, a2c or dqn": name in ("sac", "td3") and (bool(pictures) or model.shared_trunk),
+        "was trained with algorithm.dueling=true, which Stable-Baselines3's DQN does not know: train it with "
+        "algorithm.dueling=false": getattr(config, "dueling", False),
+    }
+    found = next((what for what, present in refused.items() if present), None)
     if found is not None:
-        raise ValueError(
-            f"{run} has {found}: only agents of plain networks can be converted (with model.perception.plain=true, "
-            "encoders nature and activation relu for pictures, and memory=lstm without skip_connection)."
-        )
-    if mixed_choices(world):
-        raise ValueError(f"{run} takes choices and numbers at once, which Stable-Baselines3 does not know.")
-    bounds = action_bounds(world)
-    if bounds is not None and not all(bool(end.isfinite().all()) for end in bounds):
-        raise ValueError(f"{run} takes actions without bounds, which Stable-Baselines3 refuses: give the world bounds.")
-    _check_algorithm(run, experiment, name, bounds is None, bool(pictures))
-
-
-def _check_algorithm(run: Path | str, experiment: Experiment, name: str, discrete: bool, pictures: bool) -> None:
-    if name == "sac" and discrete:
-        raise ValueError(
-            f"{run} is a SAC of discrete actions, which Stable-Baselines3 lacks: train it with dqn or ppo."
-        )
-    if name == "sac" and experiment.algorithm.deviation != "exp":
-        raise ValueError(
-            f"{run} was trained with algorithm.deviation=softplus, Stable-Baselines3's SAC has exp: train it with "
-            "algorithm.deviation=exp."
-        )
-    if name in ("sac", "td3") and (pictures or experiment.model.shared_trunk):
-        raise ValueError(
-            f"{run} shares an encoder or a trunk between policy and values, Stable-Baselines3's {name.upper()} has one "
-            "for each: convert a run of ppo, a2c or dqn."
-        )
-    if getattr(experiment.algorithm, "dueling", False):
-        raise ValueError(
-            f"{run} was trained with algorithm.dueling=true, which Stable-Baselines3's DQN does not know: train it "
-            "with algorithm.dueling=false."
-        )
+        raise ValueError(f"{run} {found}.")
 
 
 def _spaces(world: EnvBase) -> tuple[gymnasium.spaces.Space, gymnasium.spaces.Space]:
     """Return one agent's observation and action spaces of Gymnasium."""
-    boxes = {name: _box(world, name, tuple(shape)) for name, shape in observation_shapes(world).items()}
+    specs, bounds = group_spec(world), action_bounds(world)
+    boxes = {name: _box(specs[name], tuple(shape)) for name, shape in observation_shapes(world).items()}
     seen = next(iter(boxes.values())) if len(boxes) == 1 else gymnasium.spaces.Dict(boxes)
-    return seen, _action_space(world)
+    if bounds is not None:
+        return seen, gymnasium.spaces.Box(*(bound.cpu().numpy() for bound in bounds), dtype=np.float32)
+    heads = action_heads(world)
+    return seen, gymnasium.spaces.MultiDiscrete(heads) if len(heads) > 1 else gymnasium.spaces.Discrete(heads[0])
 
 
-def _box(world: EnvBase, name: str, shape: tuple[int, ...]) -> gymnasium.spaces.Box:
-    seen = group_spec(world)
-    if seen[name].dtype == torch.uint8:
+def _box(spec: TensorSpec, shape: tuple[int, ...]) -> gymnasium.spaces.Box:
+    """Return the space of one agent's observation; axes of the spec before its ``shape`` are worlds and agents."""
+    if spec.dtype == torch.uint8:
         return gymnasium.spaces.Box(0, 255, shape, np.uint8)
     low, high = -np.inf, np.inf
-    if isinstance(seen[name], Bounded):
-        low, high = (bound[(0,) * seen.ndim].numpy() for bound in (seen[name].space.low, seen[name].space.high))
+    if isinstance(spec, Bounded):
+        one = (0,) * (spec.ndim - len(shape))
+        low, high = (bound[one].numpy() for bound in (spec.space.low, spec.space.high))
     return gymnasium.spaces.Box(low, high, shape, np.float32)
-
-
-def _action_space(world: EnvBase) -> gymnasium.spaces.Space:
-    bounds = action_bounds(world)
-    if bounds is not None:
-        low, high = (bound.cpu().numpy() for bound in bounds)
-        return gymnasium.spaces.Box(low, high, dtype=np.float32)
-    heads = action_heads(world)
-    return gymnasium.spaces.MultiDiscrete(heads) if len(heads) > 1 else gymnasium.spaces.Discrete(heads[0])
 
 
 class _StandIn(gymnasium.Env):
@@ -215,21 +180,23 @@ class _StandIn(gymnasium.Env):
 def _arguments(experiment: Experiment, agent: Agent, algorithm: str) -> dict[str, Any]:
     """Return the run's hyper-parameters and network as arguments of Stable-Baselines3's algorithm."""
     config, found = experiment.algorithm, known(experiment, KNOWN[algorithm])
-    frames = config.rollout_steps * int(experiment.world.get("num_envs", 1))
     if algorithm in layout.OFF_POLICY:
         found |= off_policy.to_theirs(experiment)
-    elif algorithm == "A2C":
-        optimizer = {"use_rms_prop": config.optimizer == "rmsprop", "rms_prop_eps": config.adam_epsilon}
-        found |= {**optimizer, "normalize_advantage": False}
-    elif experiment.algorithm_class.name != "ppo":  # learns once from each rollout
-        found |= {"n_epochs": 1, "batch_size": frames, "normalize_advantage": False}
-    network = _network(experiment, agent, algorithm)
-    if algorithm == "A2C":
-        rmsprop = config.optimizer == "rmsprop"
-        more = {"alpha": config.rmsprop_decay, "weight_decay": 0} if rmsprop else {}
-        network["optimizer_class"] = torch.optim.RMSprop if rmsprop else torch.optim.Adam
-        network["optimizer_kwargs"] = {"eps": config.adam_epsilon, **more}
-    return {**found, "policy_kwargs": network}
+    elif experiment.algorithm_class.name != "ppo":
+        found["normalize_advantage"] = False
+        if algorithm != "A2C":  # learns once from each rollout
+            frames = config.rollout_steps * int(experiment.world.get("num_envs", 1))
+            found |= {"n_epochs": 1, "batch_size": frames}
+    return {**found, "policy_kwargs": {**_network(experiment, agent, algorithm), **_optimizer(config)}}
+
+
+def _optimizer(config: Any) -> dict[str, Any]:
+    """Return the run's optimizer as ``policy_kwargs``."""
+    options = {"eps": config.adam_epsilon, "weight_decay": config.weight_decay}
+    if getattr(config, "optimizer", "adam") == "rmsprop":
+        return {"optimizer_class": torch.optim.RMSprop, "optimizer_kwargs": {**options, "alpha": config.rmsprop_decay}}
+    kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
+    return {"optimizer_class": kind, "optimizer_kwargs": options}
 
 
 def _network(experiment: Experiment, agent: Agent, algorithm: str) -> dict[str, Any]:
@@ -243,8 +210,7 @@ def _network(experiment: Experiment, agent: Agent, algorithm: str) -> dict[str, 
         name = "features_dim" if len(agent.normalizer.in_keys) == 1 else "cnn_output_dim"
         result["features_extractor_kwargs"] = {name: model.perception.embedding_size}
     if algorithm == "RecurrentPPO":
-        lstm = {"lstm_hidden_size": model.perception.memory_size, "shared_lstm": True, "enable_critic_lstm": False}
-        result |= lstm
+        result |= {"lstm_hidden_size": model.perception.memory_size, "shared_lstm": True, "enable_critic_lstm": False}
     return result
 
 

@@ -106,6 +106,25 @@ def probed(agent: Agent, steps: Steps) -> dict[str, tuple[Tensor, Tensor]]:
 
 
 @torch.no_grad()
+def read_from_belief(
+    agent: Agent, rows: TensorDictBase, probes: Mapping[str, Probe]
+) -> dict[str, tuple[list[int], Tensor]]:
+    """Return what the probes read of observations from beliefs, by the observation's name: the readable components, G
+    of them, and their values [..., G] in the world's units.
+    """
+    perception, normalizer, result = agent.perception, agent.normalizer, {}
+    if perception is None or not normalizer.enabled:
+        return {}
+    means, scales = (part.split(perception.sizes) for part in normalizer.running.affine(normalizer.epsilon))
+    for name, mean, scale in zip(normalizer.in_keys, means, scales, strict=True):
+        if (probe := probes.get(f"{SIGHT}{name}")) is not None:
+            read = with_one(rows[keys.BELIEF, "mean"]) @ probe.weight
+            values = read / scale[probe.readable] + mean[probe.readable]
+            result[name] = probe.readable.nonzero().squeeze(-1).tolist(), values
+    return result
+
+
+@torch.no_grad()
 def quotients(agent: Agent, steps: Steps, probes: Mapping[str, Probe], scale: Tensor, unit: float) -> dict:
     """Return the evidence of every step by name (:data:`MODULES`), a :class:`Quotient` each.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from tensordict import TensorDictBase
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
@@ -12,6 +13,7 @@ from torchrl_agent import keys
 from torchrl_agent.evaluation.ablation import removable, without
 from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose
 from torchrl_agent.explain.episode import Episode
+from torchrl_agent.explain.evidence import read_from_belief
 from torchrl_agent.explain.reference import Reference
 from torchrl_agent.explain.thinking import probabilities_of, thought_of
 from torchrl_agent.explain.thought import Belief, Futures, Goal, Others, Thought
@@ -60,6 +62,8 @@ def minds(
         result.append(here)
     if whole:
         _add_ablations(env, agent, episode, result)
+    if whole and reference is not None:
+        _add_readings(agent, episode, result, reference)
     return result
 
 
@@ -151,9 +155,7 @@ def _add_ablations(env: EnvBase, agent: Agent, episode: Episode, result: list[li
     if action_bounds(env) is not None and not list(mixed_choices(env)):
         return
     heads = action_heads(env) if action_bounds(env) is None else list(mixed_choices(env))
-    places = [(step, index) for step in range(len(result)) for index, thought in enumerate(result[step]) if thought]
-    steps = sorted(episode.moments)
-    rows = torch.cat([episode.moments[steps[step]].rows[index] for step, index in places])
+    places, rows = _rows(episode, result)
     for name in modules_of(agent):
         with without(agent, [name]), set_exploration_type(ExplorationType.DETERMINISTIC):
             acted = acting_actor(agent)(rows.clone())
@@ -162,3 +164,21 @@ def _add_ablations(env: EnvBase, agent: Agent, episode: Episode, result: list[li
             action = int(acted[keys.ACTION][number].reshape(-1)[0])
             found = result[step][index].setdefault("without", {})
             found[name] = {"action": action, "probabilities": plain(one, 2)}
+
+
+def _add_readings(agent: Agent, episode: Episode, result: list[list[Any]], reference: Reference) -> None:
+    """Add to every belief what probes read from it of the observations that are recorded, by component."""
+    places, rows = _rows(episode, result)
+    for name, (components, values) in read_from_belief(agent, rows, reference.probes).items():
+        for (step, index), read in zip(places, plain(values, 2), strict=True):
+            thought = result[step][index]
+            if name in thought["observation"]:
+                found = thought["belief"].setdefault("read", {})
+                found[name] = [list(pair) for pair in zip(components, read, strict=True)]
+
+
+def _rows(episode: Episode, result: list[list[Any]]) -> tuple[list[tuple[int, int]], TensorDictBase]:
+    """Return step and agent of every thought, and the tensordicts that they came from, [thoughts]."""
+    places = [(step, index) for step in range(len(result)) for index, thought in enumerate(result[step]) if thought]
+    steps = sorted(episode.moments)
+    return places, torch.cat([episode.moments[steps[step]].rows[index] for step, index in places])

@@ -194,6 +194,19 @@ function doubt({ thought }) {
   return make("p", { class: "note" }, `its belief is ${number(Math.exp(thought.belief.doubt))} times as uncertain as usual`);
 }
 
+/** What can be read off its belief of what it sees, beside what is there. */
+function belief({ thought, names }) {
+  const read = thought.belief && thought.belief.read;
+  if (!read) return null;
+  const rows = Object.entries(read).flatMap(([key, pairs]) =>
+    pairs.map(([index, held]) => {
+      const seen = thought.observation[key][index];
+      return [`${key}: ${(names.observation[key] || [])[index] ?? index}`, number(held), marked(number(seen), Math.abs(held - seen) > 0.1)];
+    }),
+  );
+  return card("Perception: belief and truth", "var(--perception)", table(["what it sees", "in its belief", "there"], rows));
+}
+
 function others(view) {
   const { thought, names, name } = view;
   if (!thought.others || !thought.others.number.length) return null;
@@ -242,5 +255,5 @@ function observation({ thought, names }) {
 
 /** Return the panels of a view, in the order in which a mind works backwards from its action. */
 function panels(view) {
-  return [why, policy, rewards, goal, own, others, observation].map((panel) => panel(view)).filter((panel) => panel);
+  return [why, policy, rewards, goal, own, belief, others, observation].map((panel) => panel(view)).filter((panel) => panel);
 }

@@ -91,6 +91,18 @@ def test_the_parts_of_a_reward_sum_to_it(village):
             assert sum(thought["parts"].values()) == pytest.approx(thought["reward"], abs=2e-3)
 
 
+def test_what_is_read_from_the_belief_is_what_is_there():
+    """Where one must go to work and to eat can be read; without a reference nothing is."""
+    record = record_run("shipped:payday", RecordConfig(steps=3, ahead=0))
+    names, read = record["names"]["observation"]["map"], set()
+    for (thought,) in thoughts(record):
+        for component, held in thought["belief"]["read"]["map"]:
+            assert held == pytest.approx(thought["observation"]["map"][component], abs=0.1)
+            read.add(names[component])
+    assert {"Job x", "HomeMeal y"} <= read
+    assert "read" not in thoughts(record_run("shipped:duel", RecordConfig(steps=1, ahead=0)))[0][0].get("belief", {})
+
+
 def test_records_go_through_a_file_and_newer_ones_are_refused(village, tmp_path):
     path = write_record(village, tmp_path / "village.json.gz")
     again = read_record(path)

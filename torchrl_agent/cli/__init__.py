@@ -57,6 +57,7 @@ VERBS = {
     "explain": ("explain", "open an agent's head in one step of an evaluation episode"),
     "replay": ("explain", "write an evaluation episode and the agents' minds as one page for a browser"),
     "play": ("explain", "write a game for a person beside trained agents as one page for a browser"),
+    "watch": ("explain", "follow a run in training: its curve and a replay at each checkpoint, as a local page"),
     "plot": ("compare", "draw learning curves of runs, one per configuration, over its seeds"),
     "compare": ("compare", "a table of runs, with mean and deviation over a configuration's seeds"),
     "bench": ("bench", "measure the speed and skill of a configuration"),

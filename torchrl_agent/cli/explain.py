@@ -1,8 +1,12 @@
-"""``torchrl-agent explain``, ``replay`` and ``play``: an agent's step, its whole episode, and a game beside it."""
+"""``torchrl-agent explain``, ``replay``, ``play`` and ``watch``: an agent's step, its episode, a game beside it, and a run
+in training.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextvars
+import threading
 from pathlib import Path
 
 from torchrl_agent.cli.arguments import (
@@ -23,6 +27,7 @@ from torchrl_agent.explain.page import as_text
 from torchrl_agent.replay import RecordConfig, game_of, read_record, record_run
 from torchrl_agent.replay import write_page as write_replay
 from torchrl_agent.replay.record import write_record
+from torchrl_agent.replay.watch import LOOPBACK, Watcher, follow, make_server
 
 
 def add_explain(parser: argparse.ArgumentParser) -> None:
@@ -99,3 +104,30 @@ def run_play(parsed: argparse.Namespace) -> None:
     run = find_run(source)
     place = output_of(run, "play.html") if run.is_dir() or run.suffix == ".pt" else Path(f"{run.stem}_play.html")
     print(write_replay(game, Path(parsed.output or place)))
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    """Add a run, and the extent of its replays."""
+    parser.add_argument("run_folder", metavar="RUN", help="the folder of a run that is training")
+    add_trust(parser)
+    parser.add_argument("--port", type=int, default=8765, help="port of the page (8765); 0: any free one")
+    parser.add_argument("--every", type=int, default=5, help="seconds between two looks for a checkpoint (5)")
+    parser.add_argument("--steps", type=int, default=200, help="longest replay (200)")
+    parser.add_argument("--what-if", type=int, default=0, help="steps to play on with other actions (0: none)")
+
+
+def run_watch(parsed: argparse.Namespace) -> None:
+    """Serve the page, and print its address, until Ctrl-C."""
+    check_least(parsed, port=0, every=1, steps=1, what_if=0)
+    watcher = Watcher(find_run(parsed.run_folder), RecordConfig(ahead=parsed.what_if, steps=parsed.steps))
+    server, stopped = make_server(watcher, parsed.port), threading.Event()
+    trusting = contextvars.copy_context()  # a thread begins without the trust that the command was given
+    threading.Thread(target=trusting.run, args=(follow, watcher, parsed.every, stopped), daemon=True).start()
+    print(f"http://{LOOPBACK}:{server.server_port}/ follows {parsed.run_folder}; Ctrl-C ends it.", flush=True)
+    try:
+        with server:
+            server.serve_forever()
+    except KeyboardInterrupt:
+        return
+    finally:
+        stopped.set()

@@ -27,12 +27,12 @@ def as_page(record: dict[str, Any]) -> str:
     plays = "programs" in record
     parts = {
         "TITLE": html.escape(f"{record['run']}: {'play' if plays else 'replay'}"),
-        "STYLE": _read("page.css"),
-        "MAIN": _read("play.html" if plays else "replay.html"),
-        "SCRIPT": "\n".join(map(_read, PLAY if plays else REPLAY)),
+        "STYLE": read_part("page.css"),
+        "MAIN": read_part("play.html" if plays else "replay.html"),
+        "SCRIPT": "\n".join(map(read_part, PLAY if plays else REPLAY)),
         "RECORD": base64.b64encode(pack(record)).decode(),
     }
-    page = _read("page.html")
+    page = read_part("page.html")
     for name, text in parts.items():
         page = page.replace(f"%%{name}%%", text)
     return page
@@ -54,5 +54,6 @@ def write_page(record: dict[str, Any], path: Path) -> Path:
     return path
 
 
-def _read(name: str | Path) -> str:
+def read_part(name: str | Path) -> str:
+    """Return the text of a part of a page."""
     return (HERE / name).read_text(encoding="utf-8")

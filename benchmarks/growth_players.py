@@ -103,7 +103,7 @@ class MixedSchedules(Player):
         of_worlds = [filled[world % len(plans)] for world in range(env.num_envs)]
         starts = [[plan[number].start for plan in of_worlds] for number in range(longest)]
         self.starts = torch.tensor(starts, device=env.device)
-        columns = [[germination(plan[number]) for plan in of_worlds] for number in range(longest)]
+        columns = [[germination(plan[number], env.rules) for plan in of_worlds] for number in range(longest)]
         self.actions = torch.tensor(columns, device=env.device).transpose(1, 2)  # [germinations, 8, N]
 
     @override

@@ -6,7 +6,6 @@ from envs import GrowthEnv
 from envs.growth.rules import (
     ADVANCE,
     BLUEPRINT,
-    BLUEPRINTS,
     CURVE,
     GERMINATE,
     HEADS,
@@ -21,10 +20,11 @@ from envs.growth.rules import (
     TARGET,
     TEMPO,
     WAIT,
+    Rules,
 )
 
 SMALL = {"slots": 2, "width": 4, "updates": 1, "batch_size": 4, "validation_rows": 8, "max_steps": 40}
-TAPS8 = next(index for index, blueprint in enumerate(BLUEPRINTS) if blueprint.name == "taps8")
+TAPS8 = Rules().blueprints.index("taps8")
 __all__ = ["ADVANCE", "GERMINATE", "KEEP", "PRUNE", "RETARGET", "WAIT"]
 
 

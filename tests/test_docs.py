@@ -385,6 +385,14 @@ def test_modules_of_your_own_learn(folder):
 
 
 @pytest.mark.slow
+def test_networks_of_your_own_grow(folder):
+    names = run_page(DOCS / "howto" / "own_host.md")
+    assert names["env"].rules.widths == (4, 8) and names["text"].rules.widths == (16, 16)
+    assert names["grown"].any() and names["read"]["next", "episode", "germinated"].any()
+    assert "garden.garden" in (folder / "runs/gardener/config.yaml").read_text()
+
+
+@pytest.mark.slow
 def test_an_algorithm_of_your_own_learns(folder):
     names = run_page(DOCS / "howto" / "own_algorithm.md")
     assert len(names["returns"]) == 4

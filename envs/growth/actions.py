@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -9,7 +10,6 @@ from torch import Tensor
 
 from envs.growth.rules import (
     BLENDING,
-    BLUEPRINTS,
     CURVES,
     DORMANT,
     EMBARGOED,
@@ -17,6 +17,7 @@ from envs.growth.rules import (
     GERMINATED,
     HOLD,
     HOLDING,
+    KINDS,
     OPERATIONS,
     PLACEHOLDERS,
     PRUNE,
@@ -32,7 +33,6 @@ from envs.growth.rules import (
     TRAINING,
     WAIT,
     Rules,
-    head_sizes,
 )
 from envs.growth.state import Slots
 
@@ -43,10 +43,10 @@ class Tables(NamedTuple):
     rank: Tensor
     """Hidden units by blueprint."""
     taps: Tensor
-    scales: Tensor
-    """True for blueprints that multiply the features, bool."""
+    kind: Tensor
+    """Index of the kind by blueprint, int64."""
     parameters: Tensor
-    """Number of parameters by blueprint."""
+    """Number of parameters by slot and blueprint, [S, blueprints]."""
     style_curve: Tensor
     """int64"""
     style_operator: Tensor
@@ -60,6 +60,8 @@ class Tables(NamedTuple):
     steepness: Tensor
     useful: Tensor
     """Number of modules that pay, by the hidden level; the level itself where that is not known."""
+    guess: Tensor
+    """Loss of a random guess, ``ln(classes)``, of no axis."""
     relevant: Tensor
     """True for the values of heads that can matter, by operation, bool [6, sum of the sizes of all heads but the last].
     """
@@ -67,8 +69,9 @@ class Tables(NamedTuple):
     """True for the placeholder of each of these heads, bool [sum of their sizes]."""
 
 
-def make_tables(rules: Rules, useful: list[float], device: torch.device) -> Tables:
+def make_tables(rules: Rules, useful: list[float], classes: int, device: torch.device) -> Tables:
     """Make the tables; ``useful`` is the number of modules that pay by level."""
+    offered = rules.offered
 
     def column(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=device)
@@ -77,10 +80,10 @@ def make_tables(rules: Rules, useful: list[float], device: torch.device) -> Tabl
         return torch.tensor(values, dtype=torch.int64, device=device)
 
     return Tables(
-        rank=column([blueprint.rank for blueprint in BLUEPRINTS]),
-        taps=column([blueprint.taps for blueprint in BLUEPRINTS]),
-        scales=torch.tensor([blueprint.kind == "scale" for blueprint in BLUEPRINTS], device=device),
-        parameters=column([module_size(number, rules) for number in range(len(BLUEPRINTS))]),
+        rank=column([blueprint.rank for blueprint in offered]),
+        taps=column([blueprint.taps for blueprint in offered]),
+        kind=index([KINDS.index(blueprint.kind) for blueprint in offered]),
+        parameters=torch.stack([column([each.size(width) for each in offered]) for width in rules.widths]),
         style_curve=index([curve for _, curve, _ in STYLES]),
         style_operator=index([operator for _, _, operator in STYLES]),
         style_steepness=column([STEEPNESS] * len(STYLES)),
@@ -90,19 +93,14 @@ def make_tables(rules: Rules, useful: list[float], device: torch.device) -> Tabl
         curve=index([curve for _, curve, _ in CURVES]),
         steepness=column([steepness for _, _, steepness in CURVES]),
         useful=column(useful),
+        guess=column([math.log(classes)])[0],
         **_heads(rules, device),
     )
 
 
-def module_size(blueprint: int, rules: Rules) -> int:
-    """Return the number of parameters that a blueprint uses; the memory of a slot is that of the largest."""
-    rank, inputs = BLUEPRINTS[blueprint].rank, rules.width * (3 if BLUEPRINTS[blueprint].taps else 1)
-    return inputs * rank + rank + rank * rules.width
-
-
 def _heads(rules: Rules, device: torch.device) -> dict[str, Tensor]:
     """Return relevance and placeholders over the values of all heads but the last in a row."""
-    values = [(head, value) for head, size in enumerate(head_sizes(rules.slots)[:-1]) for value in range(size)]
+    values = [(head, value) for head, size in enumerate(rules.head_sizes[:-1]) for value in range(size)]
     relevant = [[head in RELEVANT[operation] for head, _ in values] for operation in range(len(OPERATIONS))]
     placeholder = [value == PLACEHOLDERS[head] for head, value in values]
     return {
@@ -166,13 +164,14 @@ def any_of(stage: Tensor, *stages: int) -> Tensor:
     return result
 
 
-def action_mask(legal: Tensor) -> Tensor:
+def action_mask(legal: Tensor, rules: Rules) -> Tensor:
     """Return the values of each head that are legal in some action, bool [sum of head sizes, N].
 
     A head that can matter for no legal operation has one legal value, its placeholder.
 
     Args:
         legal: slots at which each operation is legal, bool [6, S, N].
+        rules: rules of the world.
     """
     operations = legal.any(1)
     places = legal[WAIT + 1 :].any(0)
@@ -181,8 +180,8 @@ def action_mask(legal: Tensor) -> Tensor:
     grows, blends = operations[GERMINATE], operations[GERMINATE] | operations[RETARGET]
     changes = operations[RETARGET] | operations[PRUNE]
     when = (grows, blends, grows, blends, changes, changes)
-    sizes = (len(BLUEPRINTS), len(STYLES), len(TEMPOS), len(TARGETS), len(SPEEDS), len(CURVES))
-    middle = [_open(where, size, index) for where, size, index in zip(when, sizes, PLACEHOLDERS[1:], strict=True)]
+    heads = zip(when, rules.head_sizes[1:-1], PLACEHOLDERS[1:], strict=True)
+    middle = [_open(where, size, placeholder) for where, size, placeholder in heads]
     return torch.cat((places, *middle, operations))
 
 

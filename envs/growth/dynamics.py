@@ -4,8 +4,6 @@ protects hosts from numerical damage by vital signs, snapshots and rollback on t
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -13,7 +11,7 @@ from envs.growth.actions import Tables, any_of
 from envs.growth.lifecycle import operate, prune, tick
 from envs.growth.network import Mixture, accuracy, configurations, cross_entropy, forward, host_forward
 from envs.growth.optimizer import EXPLODING, VANISHING, Lesson, Trained, rows_at, train
-from envs.growth.rules import BLENDING, DOWN, GATE, GERMINATED, HOLDING, MULTIPLY, PERMANENT, TRAINING, Rules
+from envs.growth.rules import BLENDING, DOWN, GATE, GERMINATED, HOLDING, KINDS, MULTIPLY, PERMANENT, TRAINING, Rules
 from envs.growth.scoring import counted, rent, rewarded
 from envs.growth.state import (
     STREAM_FAULT,
@@ -43,14 +41,14 @@ RATIO_SHARE = 0.1
 
 def advance(state: State, action: Tensor, chance: Chance, task: Task, rules: Rules, tables: Tables) -> State:
     """Return the state after one step with the actions int64 [8, N]; the reward is that of their consequences."""
-    before, classes = state.slots, state.weights.host.classifier.shape[1]
+    before = state.slots
     effect = operate(before, action, state.measures.accuracy, rules, tables)
     state = germinate(state._replace(slots=effect.slots), effect.germinated, chance, rules)
     state = damage(state, chance, rules)
     state = learn(state, chance, task, rules, tables)
     slots = tick(state.slots, state.measures.accuracy, rules)
     state, loss = evaluate(state._replace(slots=slots, step=state.step + 1), task, rules, tables)
-    state = govern(state, loss, effect.kept, classes, rules)
+    state = govern(state, loss, effect.kept, rules, tables)
     now = rent(state.slots, host_size(state.weights.host), tables)
     books = counted(state.books, before, state.slots, effect.operation, effect.success, now)
     books = books._replace(rollbacks=books.rollbacks + state.guard.panics)
@@ -127,8 +125,10 @@ def learn(state: State, chance: Chance, task: Task, rules: Rules, tables: Tables
 def mix(slots: Slots, alpha: Tensor, training: Tensor | None, tables: Tables) -> Mixture:
     """Return how modules join their hosts, with alpha [N, S, G] and isolated ones ``training`` [N, S]."""
     blueprint, operator = slots.blueprint.T, slots.operator.T
-    multiplies = (operator == MULTIPLY) | tables.scales[blueprint]
-    return Mixture(alpha, training, multiplies, operator == GATE, tables.rank[blueprint], tables.taps[blueprint])
+    kind = tables.kind[blueprint]
+    multiplies = (operator == MULTIPLY) | (kind == KINDS.index("scale"))
+    rank, taps = tables.rank[blueprint], tables.taps[blueprint]
+    return Mixture(alpha, training, kind, multiplies, operator == GATE, rank, taps)
 
 
 def present_alpha(slots: Slots) -> Tensor:
@@ -201,9 +201,10 @@ PATIENCE = 2
 """Number of divergent checks in a row that roll a host back."""
 
 
-def panics(loss: Tensor, guard: Guard, classes: int) -> tuple[Tensor, Tensor]:
-    """Return the hosts to roll back and those whose loss is anomalous, bool [N] each."""
-    guess = math.log(classes)
+def panics(loss: Tensor, guard: Guard, guess: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the hosts to roll back and those whose loss is anomalous, bool [N] each; ``guess`` is the loss of a random
+    guess.
+    """
     full = guard.count >= len(guard.losses)
     mean = guard.losses.mean(0)
     deviation = torch.sqrt((guard.losses - mean).square().mean(0))
@@ -214,18 +215,18 @@ def panics(loss: Tensor, guard: Guard, classes: int) -> tuple[Tensor, Tensor]:
     return broken | guessing | lasting, broken | guessing | diverged
 
 
-def govern(state: State, loss: Tensor, kept: Tensor, classes: int, rules: Rules) -> State:
+def govern(state: State, loss: Tensor, kept: Tensor, rules: Rules, tables: Tables) -> State:
     """Check every host; roll back those that are damaged, and take snapshots of healthy ones.
 
     Args:
         state: the state after training.
         loss: loss of the present configuration, [N].
         kept: slots that became permanent in this step, bool [S, N].
-        classes: number of classes.
         rules: rules of the world.
+        tables: constants of the world.
     """
     guard = state.guard
-    panic, anomalous = panics(loss, guard, classes)
+    panic, anomalous = panics(loss, guard, tables.guess)
     panic = panic & rules.governor
     healthy = ~anomalous
     losses = torch.where(healthy, torch.cat((guard.losses[1:], loss.unsqueeze(0))), guard.losses)

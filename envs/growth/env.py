@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from tensordict.nn import TensorDictModuleBase
-from torch import Tensor
+from torch import Tensor, nn
 from torchrl.data import Binary, Bounded, Composite, MultiCategorical
 from typing_extensions import override
 
@@ -16,9 +17,9 @@ from envs.base.game import Names
 from envs.base.world import World
 from envs.growth.actions import Tables, action_mask, head_mask, legal_slots, make_tables
 from envs.growth.dynamics import advance
-from envs.growth.observation import names, observe
-from envs.growth.picture import SIZE, draw
-from envs.growth.rules import HEADS, OPERATIONS, Rules, head_sizes, make_rules
+from envs.growth.hosts import EXAMPLES, OwnHost, example
+from envs.growth.observation import SIZE, draw, names, observe
+from envs.growth.rules import HEADS, OPERATIONS, Rules, make_rules
 from envs.growth.scoring import ends, events, potential, statistics
 from envs.growth.scripted import players
 from envs.growth.state import STREAM_START, State, spawn
@@ -54,9 +55,12 @@ class GrowthEnv(World):
         device: device of the worlds; the CPU by default.
         seed: world i has the same game for the same seed, whatever ``num_envs`` is.
         task: data that hosts learn: ``order``, ``markov``, ``digits`` (needs scikit-learn) or ``mnist1d`` (needs the
-            package mnist1d).
+            package mnist1d); or rows [rows, ...] and their classes, int64 [rows] or [rows, levels].
         level: hidden level of the task in every world; by default drawn at each reset.
         rules: mapping of what differs from :class:`~envs.growth.rules.Rules`.
+        host: a module of one's own, which takes rows [B, ...] of the task and returns logits [B, classes].
+        slots: names of the submodules behind which the host has a slot, with the axis of their features; in a plain
+            sequence that is the last one (:class:`~envs.growth.hosts.OwnHost`).
         potential: add ``potential`` [N, 1], how far the slots' modules are in their lives, for potential-based shaping.
         desynchronize: start worlds at random step counts, so that they do not all end at once.
         compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
@@ -73,25 +77,29 @@ class GrowthEnv(World):
         *,
         device: torch.device | str | None = None,
         seed: int = 0,
-        task: str = "order",
+        task: str | tuple[Tensor, Tensor] = "order",
         level: int | None = None,
         rules: Rules | Mapping[str, Any] | None = None,
+        host: nn.Module | None = None,
+        slots: Sequence[str] | Mapping[str, int] = (),
         potential: bool = False,
         desynchronize: bool = False,
     ) -> None:
         super().__init__(num_envs, device=device, seed=seed)
-        self.rules, self.task, self.level, self.potential = make_rules(rules), task, level, potential
+        self.rules, self.level, self.potential = make_rules(rules), level, potential
+        self.task = task if isinstance(task, str) else "your own"
         self.truncation_limit = self.rules.max_steps
         self.data: Task = make_task(task, self.rules.validation_rows, self.device)
         if self.rules.host == "mlp":
             self.data = at_once(self.data)
         self.levels, self.classes = self.data.labels.shape[1], self.data.classes()
+        self._take_host(host, slots)
         if level is not None and not 0 <= level < self.levels:
-            raise ValueError(f"level is {level!r}: task {task!r} has 0 to {self.levels - 1}.")
-        self.needed = NEEDED.get(task) if self.rules.host == "pointwise" else None
+            raise ValueError(f"level is {level!r}: task {self.task!r} has 0 to {self.levels - 1}.")
+        self.needed = NEEDED.get(self.task) if self.rules.host == "pointwise" else None
         useful = range(self.levels) if self.needed is None else [len(slots) for slots in self.needed]
-        self.tables: Tables = make_tables(self.rules, [float(each) for each in useful], self.device)
-        sizes = head_sizes(self.rules.slots)
+        self.tables: Tables = make_tables(self.rules, [float(each) for each in useful], self.classes, self.device)
+        sizes = self.rules.head_sizes
         shaping = {"potential": Bounded(0.0, 1.0, (num_envs, 1), device=self.device)} if potential else {}
         observations = Composite(
             observation=Bounded(-1.0, 1.0, (num_envs, len(names(self.rules))), device=self.device),
@@ -103,6 +111,17 @@ class GrowthEnv(World):
         )
         actions = MultiCategorical(sizes, shape=(num_envs, len(sizes)), dtype=torch.int64, device=self.device)
         self._build(observations, actions, midway=desynchronize)
+
+    def _take_host(self, module: nn.Module | None, slots: Sequence[str] | Mapping[str, int]) -> None:
+        """Put a host of one's own, or an example of one, into the rules."""
+        rows, rules = self.data.inputs, self.rules
+        if module is None and slots:
+            raise ValueError("slots name places in a host of your own: give host, too.")
+        if module is None and rules.host in EXAMPLES:
+            module, slots = example(rules.host, rows, self.classes, rules.width)
+        if module is not None:
+            host = OwnHost(module, slots, rows, self.classes)
+            self.rules = replace(rules, host=host, slots=len(host.widths), width=max(host.widths, default=1))
 
     def _flags(self, *shape: int) -> Binary:
         return Binary(shape[-1], (self.num_envs, *shape), dtype=torch.bool, device=self.device)
@@ -132,9 +151,9 @@ class GrowthEnv(World):
     def observe(self, state: State) -> dict[str, Tensor]:
         """Return observation and masks."""
         legal = legal_slots(state.slots, state.measures.accuracy, self.rules)
-        mask = action_mask(legal)
+        mask = action_mask(legal, self.rules)
         seen = {
-            "observation": observe(state, self.rules),
+            "observation": observe(state, self.rules, self.tables),
             "action_mask": mask.T.contiguous(),
             "head_mask": head_mask(mask, legal, self.tables).permute(2, 0, 1).contiguous(),
         }
@@ -165,6 +184,11 @@ class GrowthEnv(World):
         """Return the events of one world's running episode, as plain values (envs/growth/scoring.py)."""
         return [event.as_dict() for event in events(self.state, world)]
 
+    def episode_events(self) -> list[dict[str, Any]]:
+        """Return the events of the longest of the running episodes, with the number of their world."""
+        world = int(self.state.step.argmax())
+        return [{"world": world, **event} for event in self.events(world)]
+
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
         """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""
         return draw(self.state, world, self.rules, size)
@@ -178,4 +202,6 @@ class GrowthEnv(World):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
         super()._apply(fn, recurse)
         self.tables, self.data = map_record(fn, self.tables), map_record(fn, self.data)
+        if isinstance(self.rules.host, OwnHost):
+            self.rules.host.to(fn)
         return self

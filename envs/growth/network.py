@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from envs.growth.rules import Rules
+from envs.growth.rules import KINDS, Rules
 from envs.growth.state import Host, Modules, Weights
 from envs.growth.tasks import REACHES
 
@@ -23,6 +23,8 @@ class Mixture(NamedTuple):
     """[N, S, G] for G configurations that are computed at once."""
     training: Tensor | None
     """1 for a module that is trained in isolation, else 0; None in an evaluation, where such a module has no effect."""
+    kind: Tensor
+    """Index of the blueprint's kind."""
     multiplies: Tensor
     """True for a module that multiplies the features."""
     gated: Tensor
@@ -35,6 +37,8 @@ class Mixture(NamedTuple):
 
 def forward(weights: Weights, inputs: Tensor, mixture: Mixture, rules: Rules) -> Tensor:
     """Compute the logits [N, G, B, K] of rows ``inputs`` [N, B, L, F] in each of G configurations."""
+    if not isinstance(rules.host, str):
+        return rules.host.forward(weights, inputs, mixture, rules)
     features = embed(weights.host, inputs)
     for slot in range(rules.slots):
         features = block(features, weights.host, slot)
@@ -44,6 +48,8 @@ def forward(weights: Weights, inputs: Tensor, mixture: Mixture, rules: Rules) ->
 
 def host_forward(host: Host, inputs: Tensor, rules: Rules) -> Tensor:
     """Compute the logits [N, 1, B, K] of a host without modules."""
+    if not isinstance(rules.host, str):
+        return rules.host.host_forward(host, inputs)
     features = embed(host, inputs)
     for slot in range(rules.slots):
         features = block(features, host, slot)
@@ -94,27 +100,43 @@ def join(features: Tensor, modules: Modules, mixture: Mixture, slot: int, rules:
 
 
 def module(seen: Tensor, modules: Modules, mixture: Mixture, slot: int, rules: Rules) -> Tensor:
-    """Compute a module's change of the features ``seen`` [N, G, B, L, C]: of any blueprint, by masks of its weights."""
-    n, units = len(seen), modules.down_bias.shape[-1]
+    """Compute a module's change of the features ``seen`` [N, G, B, L, C]: of any blueprint, by masks of its weights. A
+    slot of fewer features than others uses the first ones of its weights.
+    """
+    n, width, units = len(seen), seen.shape[-1], modules.down_bias.shape[-1]
     reach = 1 if rules.near_taps else REACHES[slot % len(REACHES)]
     used = (torch.arange(units, device=seen.device) < mixture.rank[:, slot, None]).to(modules.up.dtype)
     taps = mixture.taps[:, slot, None, None, None]
-    down = modules.down[:, slot]  # [N, C, 3, R]
+    down = modules.down[:, slot, :width]  # [N, C, 3, R]
     down = torch.cat((down[:, :, :1] * taps, down[:, :, 1:2], down[:, :, 2:] * taps), 2).flatten(2)
     parts = torch.bmm(seen.flatten(1, 3), down).reshape(*seen.shape[:-1], 3, units)
     left, center, right = parts.unbind(-2)
-    hidden = torch.roll(left, reach, 3) + center + torch.roll(right, -reach, 3)
-    hidden = torch.relu(hidden + modules.down_bias[:, slot].reshape(n, 1, 1, 1, units))
-    up = modules.up[:, slot] * used.unsqueeze(-1)
+    total = torch.roll(left, reach, 3) + center + torch.roll(right, -reach, 3)
+    hidden = torch.relu(total + modules.down_bias[:, slot].reshape(n, 1, 1, 1, units))
+    kind, kinds = _axes(mixture.kind[:, slot].unsqueeze(1)), [blueprint.kind for blueprint in rules.offered]
+    if "low-rank" in kinds:
+        hidden = torch.where(kind == KINDS.index("low-rank"), total, hidden)
+    if "attention" in kinds:
+        attended = attention(left * used[:, None, None, None], right, center, mixture.rank[:, slot])
+        hidden = torch.where(kind == KINDS.index("attention"), attended, hidden)
+    up = modules.up[:, slot, :, :width] * used.unsqueeze(-1)
     change = torch.bmm(hidden.flatten(1, 3).to(parts.dtype), up).reshape(seen.shape)
     multiplies = _axes(mixture.multiplies[:, slot].unsqueeze(1))
     return torch.where(multiplies, seen * (2 * logistic(2 * change) - 1), change.to(seen.dtype))
 
 
+def attention(query: Tensor, key: Tensor, value: Tensor, rank: Tensor) -> Tensor:
+    """Attend from each position to all of them (Vaswani et al. 2017, equation 1), all [N, G, B, L, R], with the first
+    ``rank`` [N] components.
+    """
+    scores = query @ key.transpose(-1, -2) / torch.sqrt(_axes(rank.clamp_min(1).unsqueeze(1)))
+    return torch.softmax(scores, -1).to(value.dtype) @ value
+
+
 def row_gate(seen: Tensor, modules: Modules, slot: int) -> Tensor:
     """Compute the gate of each row from its mean features, [N, G, B, 1, 1]; nearly open at the beginning."""
     mean = seen.mean(3)
-    gate = torch.bmm(mean.flatten(1, 2), modules.gate[:, slot].unsqueeze(-1)).float()
+    gate = torch.bmm(mean.flatten(1, 2), modules.gate[:, slot, : mean.shape[-1]].unsqueeze(-1)).float()
     return logistic(gate + 2).reshape(*mean.shape[:3], 1, 1)
 
 

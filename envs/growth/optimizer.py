@@ -53,14 +53,15 @@ class Data(NamedTuple):
     """Rows that worlds are trained or evaluated on."""
 
     inputs: Tensor
-    """[N, B, L, F]"""
+    """[N, B, L, F], or of any shape [N, B, ...] that a host of one's own takes"""
     labels: Tensor
     """[N, B]"""
 
 
 def rows_at(task: Task, index: Tensor, level: Tensor, noise: Tensor) -> Data:
     """Return rows ``index`` [N, B] of a task, with each world's noise [N] and the labels of its level [N]."""
-    inputs = task.inputs[index] + noise[:, None, None, None] * task.noise[index]
+    inputs = task.inputs[index]
+    inputs = inputs + like(noise, inputs) * task.noise[index]
     return Data(inputs, task.labels[index, level.unsqueeze(1)])
 
 

@@ -6,11 +6,16 @@ Accuracies are fractions in [0, 1], times are steps of the world, sizes are numb
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from envs.toolkit.names import did_you_mean
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from envs.toolkit.chance import Chance
 
 STAGES = (
     *("dormant", "germinated", "training", "blending", "holding"),
@@ -31,6 +36,10 @@ ADD, MULTIPLY, GATE = range(3)
 """Operators by which a module's output joins the host's features."""
 
 
+KINDS = ("add", "scale", "low-rank", "attention")
+"""Kinds of blueprints."""
+
+
 class Blueprint(NamedTuple):
     """Module that a slot can hold."""
 
@@ -39,19 +48,34 @@ class Blueprint(NamedTuple):
     """Number of hidden units."""
     taps: bool
     """True if it reads the two neighbors of a position too."""
-    kind: str
-    """``add`` or ``scale``, which multiplies the features."""
+    kind: str = "add"
+    """``add``: a layer of hidden units whose output is added; ``scale``: it multiplies the features; ``low-rank``:
+    hidden units without nonlinearity; ``attention``: one head over all positions, with ``rank`` components of query,
+    key and value.
+    """
+
+    def size(self, width: int) -> int:
+        """Return the number of parameters at a slot of ``width`` features; the memory of a slot is that of the largest
+        blueprint.
+        """
+        if self.kind == "attention":
+            return 4 * width * self.rank
+        if self.kind == "low-rank":
+            return 2 * width * self.rank
+        return (3 if self.taps else 1) * width * self.rank + self.rank + self.rank * width
 
 
 BLUEPRINTS = (
     Blueprint("scale4", 4, False, "scale"),
-    Blueprint("point4", 4, False, "add"),
-    Blueprint("point8", 8, False, "add"),
-    Blueprint("taps2", 2, True, "add"),
-    Blueprint("taps4", 4, True, "add"),
-    Blueprint("taps8", 8, True, "add"),
+    Blueprint("point4", 4, False),
+    Blueprint("point8", 8, False),
+    Blueprint("taps2", 2, True),
+    Blueprint("taps4", 4, True),
+    Blueprint("taps8", 8, True),
+    Blueprint("lowrank4", 4, False, "low-rank"),
+    Blueprint("attention8", 8, False, "attention"),
 )
-"""Blueprints by index."""
+"""Blueprints that rules can offer."""
 MAX_RANK = max(blueprint.rank for blueprint in BLUEPRINTS)
 STYLES = (
     ("linear add", LINEAR, ADD),
@@ -95,12 +119,23 @@ PLACEHOLDERS = (0, 0, 2, 1, 2, 0, 0)
 REWARDS = ("net", "sparse")
 BLENDS = ("residual", "lerp")
 POOLINGS = ("max", "mean")
-HOSTS = ("pointwise", "mlp")
+HOSTS = ("pointwise", "mlp", "cnn", "transformer")
 
 
-def head_sizes(slots: int) -> tuple[int, ...]:
-    """Return the number of values of each head."""
-    return slots, len(BLUEPRINTS), len(STYLES), len(TEMPOS), len(TARGETS), len(SPEEDS), len(CURVES), len(OPERATIONS)
+class SlottedHost(Protocol):
+    """Host that brings its own forward pass (envs/growth/hosts.py)."""
+
+    widths: tuple[int, ...]
+    """Number of features at each slot."""
+
+    def draw(self, chance: Chance) -> Any:
+        """Draw the weights of fresh hosts."""
+
+    def host_forward(self, host: Any, inputs: Tensor) -> Tensor:
+        """Compute the logits [N, 1, B, K] of hosts without modules."""
+
+    def forward(self, weights: Any, inputs: Tensor, mixture: Any, rules: Any) -> Tensor:
+        """Compute the logits [N, G, B, K] in each of G configurations."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +146,14 @@ class Rules:
     """Length of an episode, at whose end it terminates: the time is observed."""
     slots: int = 3
     """Number of slots of a host, each behind a block of its own."""
-    host: str = "pointwise"
-    """``pointwise``: a host sees the positions of a row one by one; ``mlp``: all of them at once."""
+    host: str | SlottedHost = "pointwise"
+    """``pointwise``: a host sees the positions of a row one by one; ``mlp``: all of them at once; ``cnn`` and
+    ``transformer``: modules of envs/growth/hosts.py, of two slots.
+    """
     width: int = 16
     """Number of features of the host at each position."""
+    blueprints: tuple[str, ...] = tuple(blueprint.name for blueprint in BLUEPRINTS[:6])
+    """Modules to choose from, the one that scripted players grow last."""
     updates: int = 4
     """Number of minibatches on which a host is trained in each step."""
     batch_size: int = 32
@@ -173,12 +212,14 @@ class Rules:
         for name in ("min_training", "min_age", "embargo"):
             _check_least(self, name, 0)
         _check_least(self, "history", 2)
-        for name, choices in (("reward", REWARDS), ("blend", BLENDS), ("pooling", POOLINGS), ("host", HOSTS)):
-            value = getattr(self, name)
-            if value not in choices:
-                raise ValueError(
-                    f"rules.{name} is {value!r}{did_you_mean(value, choices)}: use one of {', '.join(choices)}."
-                )
+        for name, choices in (("reward", REWARDS), ("blend", BLENDS), ("pooling", POOLINGS)):
+            _check_choice(f"rules.{name}", getattr(self, name), choices)
+        if isinstance(self.host, str):
+            _check_choice("rules.host", self.host, HOSTS)
+        for blueprint in self.blueprints:
+            _check_choice("a blueprint", blueprint, [each.name for each in BLUEPRINTS])
+        if not self.blueprints:
+            raise ValueError("rules.blueprints is empty: name at least one, such as [taps8].")
         if self.slots > 16:
             raise ValueError(f"rules.slots is {self.slots}: a host has places for at most 16.")
         if self.max_steps < self.lifecycle:
@@ -193,6 +234,23 @@ class Rules:
     def lifecycle(self) -> int:
         """Least number of steps from germination to holding."""
         return self.min_training + min(TEMPOS)
+
+    @property
+    def offered(self) -> tuple[Blueprint, ...]:
+        """Blueprints by the values of their head."""
+        known = {blueprint.name: blueprint for blueprint in BLUEPRINTS}
+        return tuple(known[name] for name in self.blueprints)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Number of features at each slot, at most ``width``."""
+        return (self.width,) * self.slots if isinstance(self.host, str) else self.host.widths
+
+    @property
+    def head_sizes(self) -> tuple[int, ...]:
+        """Number of values of each head of an action."""
+        middle = (self.blueprints, STYLES, TEMPOS, TARGETS, SPEEDS, CURVES, OPERATIONS)
+        return (self.slots, *(len(values) for values in middle))
 
 
 WORDS = {bool: "truth value", int: "whole number", float: "number", str: "word"}
@@ -214,6 +272,8 @@ def make_rules(rules: Rules | Mapping[str, Any] | None) -> Rules:
             raise ValueError(f"rules.{name} is unknown{did_you_mean(name, defaults)}: use {', '.join(defaults)}.")
         if name == "noise":
             changes[name] = _checked_range(value)
+        elif name == "blueprints":
+            changes[name] = _checked_names(value)
         elif not _fits(value, defaults[name]):
             kind = WORDS[type(defaults[name])]
             raise ValueError(f"rules.{name} is {value!r}: give a {kind}, such as {defaults[name]!r}.")
@@ -226,11 +286,22 @@ def _checked_range(value: Any) -> tuple[float, float]:
     return float(value[0]), float(value[1])
 
 
+def _checked_names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f"rules.blueprints is {value!r}: give a list of names, such as [point4, taps8].")
+    return tuple(value)
+
+
 def _fits(value: Any, default: Any) -> bool:
     """True if a value can stand for a default: a number for a float, else its own type."""
     if isinstance(value, bool) or isinstance(default, bool):
         return isinstance(value, bool) and isinstance(default, bool)
     return isinstance(value, (int, float) if isinstance(default, float) else type(default))
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}{did_you_mean(value, choices)}: use one of {', '.join(choices)}.")
 
 
 def _check_least(rules: Rules, name: str, least: int) -> None:

@@ -33,7 +33,7 @@ def rent(slots: Slots, host_parameters: int, tables: Tables) -> Tensor:
     on, by alpha times its parameters.
     """
     present = any_of(slots.stage, BLENDING, HOLDING, PERMANENT)
-    size = (tables.parameters[slots.blueprint] * slots.alpha * present).sum(0)
+    size = (tables.parameters.gather(1, slots.blueprint) * slots.alpha * present).sum(0)
     return torch.log(1 + size / host_parameters)
 
 

@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from envs.growth.rules import (
     BLUEPRINT,
-    BLUEPRINTS,
     DORMANT,
     GERMINATE,
     HOLDING,
@@ -25,10 +24,8 @@ from envs.growth.rules import (
     STYLE,
     TEMPO,
     WAIT,
-    head_sizes,
+    Rules,
 )
-
-TAPS8 = next(index for index, blueprint in enumerate(BLUEPRINTS) if blueprint.name == "taps8")
 
 
 class Planting(NamedTuple):
@@ -37,7 +34,8 @@ class Planting(NamedTuple):
     slot: int
     start: int
     """First step at which it germinates, if it is legal then."""
-    blueprint: int = TAPS8
+    blueprint: int = -1
+    """Value of its head, or -1 for the last one."""
     style: int = 0
     tempo: int = 1
 
@@ -85,7 +83,7 @@ class LegalPlayer(Player):
     @override
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the actions."""
-        *others, operations = head_sizes(self.env.rules.slots)
+        *others, operations = self.env.rules.head_sizes
         operation = _any_legal(tensordict.get("action_mask")[:, -operations:])
         mask = tensordict.get("head_mask")[torch.arange(len(operation), device=operation.device), operation]
         action = torch.stack((*(_any_legal(head) for head in mask.split(others, 1)), operation), 1)
@@ -114,7 +112,7 @@ class SchedulePlayer(Player):
             due = (state.step >= planting.start) & legal[GERMINATE, planting.slot]
             if self.levels is not None:
                 due = due & sum(state.level == level for level in self.levels[number]).bool()
-            action = germinating(action, due & (action[OPERATION] == WAIT), planting)
+            action = germinating(action, due & (action[OPERATION] == WAIT), planting, self.env.rules)
         return action
 
 
@@ -143,19 +141,19 @@ class HeuristicPlayer(Player):
         grows = legal[GERMINATE] & flat & ~busy
         for slot in range(self.env.rules.slots):
             due = grows[slot] & (action[OPERATION] == WAIT)
-            action = germinating(action, due, Planting(slot, 0))
+            action = germinating(action, due, Planting(slot, 0), self.env.rules)
         return action
 
 
-def germinating(action: Tensor, where: Tensor, planting: Planting) -> Tensor:
+def germinating(action: Tensor, where: Tensor, planting: Planting, rules: Rules) -> Tensor:
     """Replace actions [8, N] by a germination in the worlds ``where``."""
-    return torch.where(where, torch.tensor(germination(planting), device=action.device).unsqueeze(1), action)
+    return torch.where(where, torch.tensor(germination(planting, rules), device=action.device).unsqueeze(1), action)
 
 
-def germination(planting: Planting) -> list[int]:
+def germination(planting: Planting, rules: Rules) -> list[int]:
     """Return the action of a germination, by heads."""
     values = [*PLACEHOLDERS, GERMINATE]
-    values[SLOT], values[BLUEPRINT] = planting.slot, planting.blueprint
+    values[SLOT], values[BLUEPRINT] = planting.slot, planting.blueprint % len(rules.blueprints)
     values[STYLE], values[TEMPO] = planting.style, planting.tempo
     return values
 

@@ -6,7 +6,7 @@ F input features, C features of the host, S slots, R hidden units of a module, K
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -54,7 +54,8 @@ class Modules(NamedTuple):
 class Weights(NamedTuple):
     """Weights of a host and its modules, or something of the same shapes."""
 
-    host: Host
+    host: Any
+    """:class:`Host`, or ``OwnWeights`` (envs/growth/hosts.py)"""
     modules: Modules
 
 
@@ -72,9 +73,9 @@ class Adam(NamedTuple):
 class Twin(NamedTuple):
     """Host without modules that began with the same weights and is trained on the same minibatches."""
 
-    host: Host
-    first: Host
-    second: Host
+    host: Any
+    first: Any
+    second: Any
 
 
 class Slots(NamedTuple):
@@ -232,7 +233,8 @@ def spawn(like: Tensor, chance: Chance, rules: Rules, features: int, classes: in
     """
     level, noise = chance.uniform(STREAM_LEVEL, 2)
     low, high = rules.noise
-    host = _draw_host(like, chance, rules, features, classes)
+    own = rules.host
+    host = _draw_host(like, chance, rules, features, classes) if isinstance(own, str) else own.draw(chance)
     weights = Weights(host, _no_modules(like, rules))
     zeros = map_record(torch.zeros_like, weights)
     slots, worlds = rules.slots, like.shape[-1]

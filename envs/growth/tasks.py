@@ -113,6 +113,16 @@ def markov(rows: int, generator: torch.Generator) -> Task:
     return Task(inputs, torch.randn(inputs.shape, generator=generator), torch.stack((one, two), 1))
 
 
+def _own_task(inputs: Tensor, labels: Tensor, rows: int, generator: torch.Generator) -> Task:
+    if len(inputs) != len(labels) or len(inputs) < 4:
+        raise ValueError(
+            f"task has {len(inputs)} rows and {len(labels)} classes: give one for each of at least 4 rows."
+        )
+    chosen = torch.randperm(len(inputs), generator=generator)
+    labels = labels.cpu().reshape(len(inputs), -1)[chosen]
+    return _real_task(inputs.cpu().float()[chosen], tuple(labels.unbind(1)), rows, generator)
+
+
 def _real_task(inputs: Tensor, labels: tuple[Tensor, ...], rows: int, generator: torch.Generator) -> Task:
     """Repeat the rows of a data set up to ``rows``; the last quarter of them is for validation alone."""
     part = len(inputs) * 3 // 4
@@ -129,17 +139,26 @@ TASKS: dict[str, Callable[[int, torch.Generator], Task]] = {
 """Tasks by name."""
 
 
-def make_task(name: str, validation_rows: int, device: torch.device) -> Task:
+def make_task(name: str | tuple[Tensor, Tensor], validation_rows: int, device: torch.device) -> Task:
     """Make a task's rows, the same for every world and seed.
 
+    Args:
+        name: one of ``TASKS``, or rows [rows, ...] with their classes, int64 [rows] or [rows, levels].
+        validation_rows: number of rows for validation.
+        device: device of the rows.
+
     Raises:
-        ValueError: the task is unknown, needs a package, or has one class.
+        ValueError: the task is unknown, needs a package, has one class, or too few or other rows than classes.
     """
-    if name not in TASKS:
+    generator, rows = torch.Generator().manual_seed(0), POOL + validation_rows
+    if not isinstance(name, str):
+        task = _own_task(*name, rows, generator)
+    elif name in TASKS:
+        task = TASKS[name](rows, generator)
+    else:
         raise ValueError(f"task is {name!r}{did_you_mean(name, TASKS)}: use one of {', '.join(TASKS)}.")
-    task = TASKS[name](POOL + validation_rows, torch.Generator().manual_seed(0))
     if task.classes() < 2:
-        raise ValueError(f"task {name!r} has one class: nothing can be learned in it.")
+        raise ValueError("the task has one class: nothing can be learned in it.")
     return Task(*(value.to(device) for value in task))
 
 

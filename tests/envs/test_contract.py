@@ -26,6 +26,7 @@ from torchrl_agent.modules.specs import observation_shapes
 
 SMALL_HOSTS = {"slots": 2, "width": 4, "updates": 1, "batch_size": 4, "validation_rows": 8}
 """Rules under which networks grow fast enough for many steps."""
+ALL_KINDS = ["scale4", "point4", "taps2", "taps4", "lowrank4", "attention8"]
 VARIANTS = {
     "arena": [
         {"style": 1, "observation": "classic"},
@@ -34,7 +35,11 @@ VARIANTS = {
         {"style": 2, "observation": "offsets", "mirror": True},
     ],
     "duel": [{"opponent": "random", "desynchronize": True, "action_repeat": 2}],
-    "growth": [{"rules": SMALL_HOSTS}, {"task": "markov", "rules": {**SMALL_HOSTS, "auto_advance": False}}],
+    "growth": [
+        {"rules": SMALL_HOSTS},
+        {"task": "markov", "rules": {**SMALL_HOSTS, "auto_advance": False}},
+        {"rules": {**SMALL_HOSTS, "host": "cnn", "blueprints": ALL_KINDS}},
+    ],
     "town": [
         {"level": "L6", "observation": "groups", "potential": True},
         {"level": "L7", "num_agents": 4, "drives": True, "traits": {"greed": 0.3}},
@@ -49,6 +54,7 @@ SLOW_VARIANTS = {
         {"style": 1, "curriculum": "ladder", "desynchronize": True},
     ],
     "duel": [{}, {"opponent": "scripted"}],
+    "growth": [{"task": "markov", "rules": {**SMALL_HOSTS, "host": "transformer", "blueprints": ALL_KINDS}}],
     "town": [{"level": "L3"}, {"level": "L5", "num_agents": 3, "privileged": True}, {"level": "L8"}],
 }
 CASES = [

@@ -141,7 +141,7 @@ def history(losses, count=10, streak=0.0):
     ],
 )
 def test_vital_signs(loss, guard, expected):
-    found, _ = panics(torch.tensor([loss]), history([1.0] * 10, **guard), 8)
+    found, _ = panics(torch.tensor([loss]), history([1.0] * 10, **guard), torch.tensor(math.log(8)))
     assert found.tolist() == [expected]
 
 

@@ -23,7 +23,7 @@ from envs.growth.rules import (
     SIGMOID,
     TRAINING,
     WAIT,
-    head_sizes,
+    make_rules,
 )
 
 
@@ -143,7 +143,7 @@ def test_what_the_masks_allow_is_carried_out(auto):
 def test_heads_that_cannot_matter_have_one_legal_value():
     env = grown(num_envs=1)
     seen = env.observe(env.state)
-    sizes = head_sizes(2)
+    sizes = make_rules({"slots": 2}).head_sizes
     for operation, free in ((WAIT, ()), (PRUNE, (0, 5, 6)), (RETARGET, (0, 2, 4, 5, 6)), (GERMINATE, (0, 1, 2, 3, 4))):
         counts = [int(head.sum()) for head in seen["head_mask"][0, operation].split(sizes[:-1])]
         assert all(count == 1 for head, count in enumerate(counts[:7]) if head not in free), operation

@@ -5,9 +5,9 @@ import torch
 from growing import SMALL, small
 from torch.func import grad, vmap
 
-from envs.growth.network import Mixture, configurations, cross_entropy, forward, host_forward, loss, twin_loss
+from envs.growth.network import Mixture, configurations, cross_entropy, forward, host_forward, loss, module, twin_loss
 from envs.growth.optimizer import Pace, step, world_norm
-from envs.growth.rules import MAX_RANK, make_rules
+from envs.growth.rules import KINDS, MAX_RANK, make_rules
 from envs.growth.state import Twin, Weights, world_first
 from envs.toolkit.records import map_record
 
@@ -31,12 +31,13 @@ def rows():
     return env.data.inputs[index], env.data.labels[index, 3]
 
 
-def mixture(alpha=0.0, training=0.0, multiplies=False, gated=False, rank=MAX_RANK, taps=1.0):
+def mixture(alpha=0.0, training=0.0, multiplies=False, gated=False, rank=MAX_RANK, taps=1.0, kind="add"):
     """The same mixture in every slot."""
     shape = WORLDS, RULES.slots
     return Mixture(
         torch.full((*shape, 1), alpha),
         torch.full(shape, training),
+        torch.full(shape, KINDS.index(kind)),
         torch.full(shape, multiplies),
         torch.full(shape, gated),
         torch.full(shape, rank),
@@ -107,6 +108,34 @@ def test_masked_units_and_neighbors_neither_act_nor_learn(weights, rows):
     assert not gradient.up[:, :, 2:].any() and gradient.up[:, :, :2].any()
     assert not gradient.down[:, :, :, [0, 2]].any() and not gradient.down[..., 2:].any()
     assert gradient.down[:, :, :, 1, :2].any()
+
+
+def change(weights, kind, rank=MAX_RANK):
+    """What a module of a kind changes of random features [N, 1, B, L, C], as a function of them."""
+    rules = make_rules({**SMALL, "blueprints": ["lowrank4", "attention8"]})
+    blend = mixture(rank=rank, kind=kind)
+    return lambda seen: module(seen, weights.modules, blend, 0, rules)
+
+
+def features(seed=0):
+    return torch.randn(WORLDS, 1, ROWS, 8, RULES.width, generator=torch.Generator().manual_seed(seed))
+
+
+def test_a_low_rank_module_is_linear_and_of_its_rank(weights):
+    weights.modules.down[:, :, :, [0, 2]] = 0  # without neighbors
+    one, two, apply = features(0), features(1), change(weights, "low-rank", rank=2)
+    torch.testing.assert_close(apply(one + 3 * two), apply(one) + 3 * apply(two), atol=1e-4, rtol=1e-3)
+    assert [int(torch.linalg.matrix_rank(each, atol=1e-3)) for each in apply(one).flatten(1, 3)] == [2] * WORLDS
+
+
+def test_attention_is_the_mean_of_values_weighted_by_query_and_key(weights):
+    """PyTorch's own attention, position by position, with the first components alone."""
+    rank, seen, modules = 3, features(), weights.modules
+    query, center, key = (torch.einsum("ngblc,ncr->ngblr", seen, modules.down[:, 0, :, part]) for part in range(3))
+    parts = (part[..., :rank] for part in (query, key, center))
+    expected = torch.nn.functional.scaled_dot_product_attention(*parts)
+    expected = torch.einsum("ngblr,nrc->ngblc", expected, modules.up[:, 0, :rank])
+    torch.testing.assert_close(change(weights, "attention", rank)(seen), expected, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("training", [0.0, 1.0])

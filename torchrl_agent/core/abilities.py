@@ -92,6 +92,10 @@ class WorldAbilities(Protocol):
         """Return scripted policies that bound the benefit of an agent's modules, by the module's name."""
         return {}
 
+    def episode_events(self) -> Sequence[Mapping[str, Any]]:
+        """Return the events of the longest of the running episodes, as plain values with their ``kind``."""
+        return []
+
     def names(self) -> Mapping[str, Any]:
         """Return names of ``actions``, their ``heads`` and ``meters``, by key those of ``observation`` and its
         ``colors``, the pictures' ``legend``, what is ``raised`` and the observations that show what is ``around``.

@@ -22,6 +22,7 @@ WRITTEN = (
     "checkpoints",
     "code.json",
     "config.yaml",
+    "events.jsonl",
     "lineage.csv",
     FOLDER,
     "members.csv",

@@ -5,20 +5,24 @@ from __future__ import annotations
 import csv
 import importlib.util
 import io
+import json
 import secrets
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import yaml
 
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.checkpoint import write_text
+from torchrl_agent.core.text import to_json
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
+    from torchrl.envs import EnvBase
     from torchrl.record import WandbLogger
 
 
@@ -141,6 +145,52 @@ class MetricsWriter:
         table.writeheader()
         table.writerows(rows)
         write_text(self.path, text.getvalue())
+
+
+CHANGES = {"governor/returns": "governor rollback", "curriculum/stage": "curriculum stage"}
+"""Kinds of events by the metric that changes at one."""
+
+
+class EventsWriter:
+    """Writes what happened to ``events.jsonl``, one line of JSON each with ``frames`` and ``kind``: changes of the
+    metrics in ``CHANGES``, and the events of an episode, if worlds have any.
+
+    Args:
+        folder: folder of the run.
+        resumed_at: number of frames of the checkpoint that a run goes on from; newer lines are dropped.
+
+    Raises:
+        ValueError: the file of a run that is resumed is damaged.
+    """
+
+    def __init__(self, folder: Path, resumed_at: int | None = None) -> None:
+        self.path, last = folder / "events.jsonl", resumed_at or 0
+        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.is_file() else []
+        kept = [line for line in lines if _frames_of(line, self.path) <= last]
+        self._kept = None if kept == lines else kept
+
+    def write(self, frames: int, before: dict[str, float], after: dict[str, float], env: EnvBase) -> None:
+        """Write the events of an iteration, whose metrics follow those ``before``."""
+        if self._kept is not None:
+            write_text(self.path, "".join(f"{line}\n" for line in self._kept))
+            self._kept = None
+        events: list[Mapping[str, Any]] = [
+            {"kind": kind, "before": before[name], "after": after[name]}
+            for name, kind in CHANGES.items()
+            if name in before and name in after and before[name] != after[name]
+        ]
+        events += abilities(env).episode_events()
+        if not events:
+            return
+        with self.path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{to_json({'frames': frames, **event})}\n" for event in events)
+
+
+def _frames_of(line: str, path: Path) -> int:
+    try:
+        return int(json.loads(line)["frames"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from None
 
 
 def _rows_until(path: Path, frames: int) -> list[dict[str, str]]:

@@ -30,7 +30,7 @@ from torchrl_agent.runs.film import BEST_OF, film_policy, film_world
 from torchrl_agent.runs.folder import FILMS, SUMMARY, read_summary
 from torchrl_agent.runs.locks import Locks, clean
 from torchrl_agent.runs.members import MembersWriter
-from torchrl_agent.runs.metrics import MetricsWriter, wandb_logger
+from torchrl_agent.runs.metrics import EventsWriter, MetricsWriter, wandb_logger
 from torchrl_agent.runs.model_card import write_model_card
 from torchrl_agent.training.learner import Learner
 
@@ -60,6 +60,7 @@ class RunWriter:
         self._members = MembersWriter(folder, learner, resumed) if isinstance(learner, PopulationLearner) else None
         logger = wandb_logger(folder, run.wandb, text)
         self._writer = MetricsWriter(folder, run.tensorboard, frames, logger, run.record_host)
+        self._events = EventsWriter(folder, frames)
         self._metrics, past = self._writer.last, read_summary(folder)
         with self._writing():
             clean(folder)
@@ -110,10 +111,11 @@ class RunWriter:
 
     def write(self, metrics: dict[str, float]) -> None:
         """Record an iteration that the learner has just finished; write a checkpoint too, if one is due."""
-        self._metrics = metrics
+        before, self._metrics = self._metrics, metrics
         with self._writing():
             (self.folder / SUMMARY).unlink(missing_ok=True)  # of what was learned before
             self._writer.write(self.learner.frames, metrics)
+            self._events.write(self.learner.frames, before, metrics, self.learner.env)
             if self._members is not None:
                 self._members.write()
         if ranks.highest(self._due()):

@@ -142,6 +142,7 @@ def damage(name, text):
     [
         (alone, ["total_frames=128"], "members/01 has gone on alone, to checkpoint_96.pt"),
         (damage("metrics.csv", "frames\nx\n"), ["total_frames=128"], "metrics.csv is damaged"),
+        (damage("events.jsonl", "{}\n"), ["total_frames=128"], "events.jsonl is damaged"),
         (damage("members/01/metrics.csv", "a\n1\n"), ["total_frames=128"], "members/01/metrics.csv is damaged"),
         (damage("checkpoints/checkpoint_64.pt", "x"), ["total_frames=128"], "checkpoint_64.pt is damaged"),
         (None, [], "has already trained for its 64 frames"),

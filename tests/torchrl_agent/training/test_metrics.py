@@ -1,6 +1,7 @@
 """Numbers for people: windows, CSV, TensorBoard and what a resumed run drops."""
 
 import importlib.machinery
+import json
 import math
 import sys
 import time
@@ -8,12 +9,14 @@ import types
 
 import pytest
 import torch
+from growing import SMALL as GROWING
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torchrl.record.loggers import wandb as torchrl_wandb
 
+from envs import GrowthEnv
 from torchrl_agent import Experiment, cli, train
-from torchrl_agent.runs.metrics import MetricsWriter, read_metrics
+from torchrl_agent.runs.metrics import EventsWriter, MetricsWriter, read_metrics
 from torchrl_agent.training.metrics import EpisodeWindow, to_host
 
 
@@ -252,3 +255,30 @@ def test_a_run_without_the_package_is_refused_in_one_line_and_leaves_nothing(tmp
     error = capsys.readouterr().err
     assert "run.wandb is moons but wandb is not installed: pip install" in error and error.count("\n") == 1
     assert not (tmp_path / "first").exists()
+
+
+def events_of(folder):
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+def test_events_are_lines_of_what_changed_and_a_resumed_run_drops_the_newer_ones(tmp_path):
+    env, writer = GrowthEnv(2, rules=GROWING), EventsWriter(tmp_path)
+    writer.write(10, {}, {"governor/returns": 0.0, "curriculum/stage": 0.0}, env)
+    assert not (tmp_path / "events.jsonl").exists(), "nothing has happened"
+    writer.write(20, {"governor/returns": 0.0, "a": 1.0}, {"governor/returns": 1.0, "a": 2.0}, env)
+    env.rollout(3, env.players()["one"], break_when_any_done=False)
+    writer.write(30, {"curriculum/stage": 1.0}, {"curriculum/stage": 2.0}, env)
+    rollback = {"frames": 20, "kind": "governor rollback", "before": 0.0, "after": 1.0}
+    stage = {"frames": 30, "kind": "curriculum stage", "before": 1.0, "after": 2.0}
+    grown = {"frames": 30, "world": 0, "step": 3, "kind": "germinated", "slot": 0}
+    assert events_of(tmp_path) == [rollback, stage, {**grown, "before": "dormant", "after": "training"}]
+    resumed = EventsWriter(tmp_path, resumed_at=20)
+    assert len(events_of(tmp_path)) == 3, "nothing is touched before the first line"
+    resumed.write(30, {}, {}, GrowthEnv(2, rules=GROWING))
+    assert events_of(tmp_path) == [rollback]
+
+
+def test_damaged_events_are_refused_by_name(tmp_path):
+    (tmp_path / "events.jsonl").write_text('{"kind": "stage"}\n')
+    with pytest.raises(ValueError, match=r"events.jsonl is damaged \('frames'\): move it away"):
+        EventsWriter(tmp_path, resumed_at=5)

@@ -29,6 +29,7 @@ STUDIES = {
     "growth_players": "return and accuracy of the scripted players of the growth world, by hidden level",
     "growth_speed": "hosts trained per second by the growth world, beside one after another in plain PyTorch",
     "headroom": "largest possible gain in return of each module of the agent, by policies that need no training",
+    "labs": "cost of each lab's fault, what its repairs bring back, and the module whose evidence rises most",
     "lag": "gain of V-trace over PPO where the acting policy lags behind the learner, over seeds",
     "league": "gain of a league over members that meet themselves alone, or a scripted player, over seeds",
     "matches": "time of several agents that act in the seats of as many worlds, beside that of one",

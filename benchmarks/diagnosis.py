@@ -7,13 +7,11 @@ import dataclasses
 import functools
 import random
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchrl_agent import keys
 from torchrl_agent.cli.arguments import check_least
@@ -24,10 +22,9 @@ from torchrl_agent.explain import diagnose, reward_unit
 from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL
 from torchrl_agent.explain.episode import play_episode
 from torchrl_agent.explain.reference import find_reference, steps_of
-from torchrl_agent.explain.thinking import thought_of, world_names
-from torchrl_agent.explain.thought import Names, Thought
-from torchrl_agent.models.agent import Agent
-from torchrl_agent.modules.specs import observation_shapes
+from torchrl_agent.explain.thinking import thought_of
+from torchrl_agent.explain.thought import Thought
+from torchrl_agent.labs.faults import plant
 from torchrl_agent.runs.load import load_agent
 
 MODULES = {
@@ -43,6 +40,8 @@ OFTEN = 0.05
 """Least share of what is exchanged, so that the fault has consequences."""
 LOOKED_AT = 48
 """Steps of healthy games in which it is counted what is frequent."""
+STUCK = 20
+"""Logit by which the manager prefers a goal."""
 EVERY = 4
 """Steps between two thoughts that are diagnosed."""
 FIRST_SEED = 50_000
@@ -123,9 +122,8 @@ def judge(name: str, kind: str, number: int, steps: int) -> dict[str, Any]:
     with closing(agent.attach(experiment.make_world(evaluation=True, num_envs=1, seed=seed))) as env:
         what = ""
         if kind != "healthy":
-            often = frequent(name)
-            with torch.no_grad():
-                what = FAULTS[kind](agent.eval(), world_names(env), observation_shapes(env), often, chance)
+            what = draw(kind, frequent(name), chance)
+            plant(agent.eval(), env, what)
         episode = play_episode(env, agent.eval(), 0, range(steps), most=steps)
         first: dict[str, Counter[str]] = {rule: Counter() for rule in RULES}
         for index, frames in enumerate(episode.frames):
@@ -173,111 +171,18 @@ def frequent(name: str) -> Often:
     return found
 
 
-def _eyes(agent: Agent, names: Names, shapes: dict[str, torch.Size]) -> dict[str, slice]:
-    """Return where pictures and maps are among the joined observations, by name."""
-    found, start, perception = {}, 0, agent.perception
-    assert perception is not None
-    for name, shape in shapes.items():
-        offsets = any(word.endswith(" x") for word in names.observation.get(name, ()))
-        if name != perception.others and (len(shape) == 3 or offsets):
-            found[name] = slice(start, start + shape.numel())
-        start += shape.numel()
-    return found
-
-
-def _see(agent: Agent, change: Callable[[Tensor], Tensor]) -> None:
-    """Let perception read a changed observation, which stays unchanged for all others."""
-    seen: list[Tensor] = []
-
-    def before(module: nn.Module, given: Any) -> None:
-        seen.append(given[0].get(keys.NORMALIZED))
-        given[0].set(keys.NORMALIZED, change(seen[-1].clone()))
-
-    def after(module: nn.Module, given: Any, written: Any) -> None:
-        written.set(keys.NORMALIZED, seen.pop())
-
-    agent.agent_modules["perception"].register_forward_pre_hook(before)
-    agent.agent_modules["perception"].register_forward_hook(after)
-
-
-def blind(agent: Agent, names: Names, shapes: dict[str, torch.Size], often: Often, chance: random.Random) -> str:
-    """Let perception see the mean of maps and windows."""
-    eyes = _eyes(agent, names, shapes)
-
-    def change(values: Tensor) -> Tensor:
-        for place in eyes.values():
-            values[..., place] = 0
-        return values
-
-    _see(agent, change)
-    return ", ".join(eyes)
-
-
-def mirrored(agent: Agent, names: Names, shapes: dict[str, torch.Size], often: Often, chance: random.Random) -> str:
-    """Let perception see maps and windows mirrored along an axis."""
-    axis, eyes = chance.choice("xy"), _eyes(agent, names, shapes)
-    zero = agent.normalizer.normalize(torch.zeros(sum(shape.numel() for shape in shapes.values())))
-
-    def change(values: Tensor) -> Tensor:
-        for name, place in eyes.items():
-            if len(shapes[name]) == 3:
-                picture = values[..., place].unflatten(-1, shapes[name])
-                values[..., place] = picture.flip(-1 if axis == "x" else -2).flatten(-3)
-            else:
-                words = names.observation[name]
-                which = [place.start + index for index, word in enumerate(words) if word.endswith(f" {axis}")]
-                values[..., which] = 2 * zero[which] - values[..., which]
-        return values
-
-    _see(agent, change)
-    return axis
-
-
-def deaf(agent: Agent, names: Names, shapes: dict[str, torch.Size], often: Often, chance: random.Random) -> str:
-    """Cut the social model's weights of others' cues."""
-    model, perception = agent.social_model, agent.perception
-    assert model is not None and perception is not None
-    cues, memory = perception.cue_size, model.config.memory_size
-    for weight in (model.embed[0].weight[:, :cues], model.heads[0].weight[:, memory : memory + cues]):
-        weight.zero_()
-    model.each[0].weight[:, :cues].zero_()
-    return "cues"
-
-
-def misread(agent: Agent, names: Names, shapes: dict[str, torch.Size], often: Often, chance: random.Random) -> str:
-    """Exchange two needs, or two next actions, among the social model's predictions."""
-    model = agent.social_model
-    assert model is not None
-    parts = {"others_need": 0, "others_action": model.goals}
-    part = chance.choice([name for name in parts if len(often[name]) > 1])
-    one, other = chance.sample(often[part], 2)
-    _exchange([model.heads[-1].weight, model.heads[-1].bias], parts[part] + one, parts[part] + other)
-    return f"{part} {one} {other}"
-
-
-def physics(agent: Agent, names: Names, shapes: dict[str, torch.Size], often: Often, chance: random.Random) -> str:
-    """Exchange two actions in what the world model reads."""
-    model = agent.world_model
-    assert model is not None
-    one, other = chance.sample(often["actions"], 2)
-    first = model.belief_size + model.forecast_size + model.known_size
-    _exchange([model.body[0].weight.T], first + one, first + other)
-    return f"actions {one} {other}"
-
-
-def stuck(agent: Agent, names: Names, shapes: dict[str, torch.Size], often: Often, chance: random.Random) -> str:
-    """Let the manager choose one goal always."""
-    goal = chance.choice(often["goals"])
-    agent.agent_modules["manager"].choose[-1].bias[goal] += 20
-    return f"goal {goal}"
-
-
-def _exchange(tensors: list[Tensor], one: int, other: int) -> None:
-    for tensor in tensors:
-        tensor[[one, other]] = tensor[[other, one]]
-
-
-FAULTS = {function.__name__: function for function in (blind, mirrored, deaf, misread, physics, stuck)}
+def draw(kind: str, often: Often, chance: random.Random) -> str:
+    """Return a fault of a kind as :func:`~torchrl_agent.labs.faults.plant` reads it."""
+    if kind == "mirrored":
+        return f"mirrored {chance.choice('xy')}"
+    if kind == "misread":
+        part = chance.choice([name for name in ("others_need", "others_action") if len(often[name]) > 1])
+        return " ".join([part, *map(str, chance.sample(often[part], 2))])
+    if kind == "physics":
+        return " ".join(["actions", *map(str, chance.sample(often["actions"], 2))])
+    if kind == "stuck":
+        return f"goal {chance.choice(often['goals'])} {STUCK}"
+    return kind
 
 
 # --- the table -------------------------------------------------------------------------------------------------------

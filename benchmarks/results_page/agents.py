@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.diagnosis import rows as diagnosis_rows
+from benchmarks.labs import rows as lab_rows
 from benchmarks.results_page.cells import Section, Table, spread
 
 APART = ("false belief", "new purpose")
@@ -101,6 +102,12 @@ def diagnosis(data: list[dict[str, Any]]) -> Table:
     return header, cells
 
 
+def labs(data: list[dict[str, Any]]) -> Table:
+    """Return the admission of labs."""
+    header, *cells = lab_rows(data[-1]["labs"])
+    return header, cells
+
+
 SECTIONS = (
     Section(
         "Modules on levels made for them",
@@ -129,6 +136,13 @@ SECTIONS = (
         "how often the diagnosis blames the right module, by the step alone (before) and with a reference of the "
         "healthy agent (after), in the agents `tonight`, `payday` and `village`; the rule was corrected after six of "
         "the faults had been seen. [Diagnosis](../explain.md#the-diagnosis).",
+    ),
+    Section(
+        "Labs",
+        ("labs.json",),
+        labs,
+        "fractions of the healthy agent's return with the fault, after the right repair and after the best wrong one; "
+        "evidence of each module as a fraction of what is usual of the healthy agent at most. [Labs](../labs.md).",
     ),
     Section(
         "Speed of the modules",

@@ -36,6 +36,7 @@ examples:
   torchrl-agent film runs/first --output first.gif
   torchrl-agent explain shipped:tonight --step 40         what an agent believed, predicted and did
   torchrl-agent replay shipped:village                    the same for a whole episode, as one page for a browser
+  torchrl-agent lab 1                                     a replay of an agent with a fault that you are to find
   torchrl-agent plot runs/* --output curves.png           learning curves; one curve per configuration, over its seeds
   torchrl-agent compare runs/*                            a table of their figures
   torchrl-agent export runs/first --format onnx           the policy as a file that runs without this project
@@ -56,6 +57,7 @@ VERBS = {
     "film": ("film", "film a run's policy"),
     "explain": ("explain", "open an agent's head in one step of an evaluation episode"),
     "replay": ("explain", "write an evaluation episode and the agents' minds as one page for a browser"),
+    "lab": ("explain", "an agent with one fault to be found and repaired, as a page with questions; lab check ANSWER"),
     "play": ("explain", "write a game for a person beside trained agents as one page for a browser"),
     "watch": ("explain", "follow a run in training: its curve and a replay at each checkpoint, as a local page"),
     "plot": ("compare", "draw learning curves of runs, one per configuration, over its seeds"),

@@ -1,5 +1,5 @@
-"""``torchrl-agent explain``, ``replay``, ``play`` and ``watch``: an agent's step, its episode, a game beside it, and a run
-in training.
+"""``torchrl-agent explain``, ``replay``, ``play``, ``watch`` and ``lab``: an agent's step, its episode, a game beside
+it, a run in training, and an agent with a fault.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from torchrl_agent.core.text import to_json
 from torchrl_agent.explain import as_dict, explain, write_page
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_text
+from torchrl_agent.labs import check, find_lab, read_answer, record_lab, sentences, write_sheet
 from torchrl_agent.replay import RecordConfig, game_of, read_record, record_run
 from torchrl_agent.replay import write_page as write_replay
 from torchrl_agent.replay.record import write_record
 from torchrl_agent.replay.watch import LOOPBACK, Watcher, follow, make_server
+
+CHECK = "check"
+"""Word before an answer to a lab."""
 
 
 def add_explain(parser: argparse.ArgumentParser) -> None:
@@ -131,3 +135,39 @@ def run_watch(parsed: argparse.Namespace) -> None:
         return
     finally:
         stopped.set()
+
+
+def add_lab(parser: argparse.ArgumentParser) -> None:
+    """Add a lab, or an answer to be checked."""
+    parser.add_argument("lab", metavar="NUMBER|check", help="number of a lab, or check")
+    parser.add_argument("answer", nargs="?", metavar="ANSWER.yaml", help="with check: the sheet with your answers")
+    parser.add_argument("--output", help="the .html file (lab_NUMBER.html); the sheet stands beside it")
+    parser.add_argument("--episodes", type=int, default=64, help="with check: games to play (64)")
+    add_json(parser)
+
+
+def run_lab(parsed: argparse.Namespace) -> None:
+    """Write page and sheet of a lab and print their paths, or check an answer and print what came of it."""
+    check_least(parsed, episodes=1)
+    if parsed.lab == CHECK:
+        _check_answer(parsed)
+        return
+    if not parsed.lab.isdecimal():
+        raise ValueError(f"{parsed.lab!r} is no lab: give its number, or 'check ANSWER.yaml'.")
+    if parsed.answer is not None:
+        raise ValueError(f"{parsed.answer} is not needed here: to check an answer, use 'lab check {parsed.answer}'.")
+    number = int(parsed.lab)
+    find_lab(number)
+    page = Path(parsed.output or f"lab_{number}.html")
+    print(write_replay(record_lab(number), page))
+    print(write_sheet(number, page.with_suffix(".yaml")))
+
+
+def _check_answer(parsed: argparse.Namespace) -> None:
+    if parsed.answer is None:
+        raise ValueError("there is nothing to check: use 'lab check ANSWER.yaml', the sheet with your answers.")
+    answer = read_answer(Path(parsed.answer))
+    result = check(answer, parsed.episodes)
+    print("\n".join(sentences(answer, result)))
+    if parsed.json:
+        print(to_json(result))

@@ -101,6 +101,17 @@ def record_run(
     }
 
 
+def record_agent(
+    name: str, experiment: Experiment, agent: Agent, config: RecordConfig, unit: float, reference: Reference | None
+) -> dict[str, Any]:
+    """Record an evaluation episode of an agent as it is now, for instance with a fault, under a name of its own."""
+    recorder = _Recorder(experiment, agent.eval(), config, unit, reference)
+    episode = {"checkpoint": name, "frames": 0} | recorder.episode(True)
+    return {"run": name, "config": experiment.name, "config_hash": experiment.hash(), **recorder.header()} | {
+        "episodes": [episode]
+    }
+
+
 def _chosen(run: Path, which: str, most: int) -> list[Path]:
     """Return the checkpoint asked for, after evenly spaced earlier ones."""
     last = find_checkpoint(run, which)

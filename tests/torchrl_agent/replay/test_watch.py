@@ -98,7 +98,8 @@ def test_others_get_nothing(address):
 
 
 def test_following_ends_when_it_is_stopped(watcher, monkeypatch):
-    stopped, looks = threading.Event(), []
+    stopped = threading.Event()
+    looks: list[int] = []
 
     def look():
         looks.append(len(looks))

@@ -23,7 +23,9 @@ pytest.importorskip("stable_baselines3")
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize, VecTransposeImage
+
+from envs.libs.gymnasium import VectorGymEnv
 
 NUMBER = 1000
 """Observations on which actions are compared."""
@@ -277,6 +279,42 @@ def test_several_observations_keep_their_statistics_and_their_order(tmp_path):
     worlds.training = False
     undecided(model, worlds.normalize_obs(observations("several")))
     there_and_back(tmp_path, model, "several", "two", world=Reversed, normalizer=worlds)
+
+
+class Counted(gymnasium.Env):
+    """Observations of the number of the step, channels last; an episode has four steps."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, shape, render_mode=None):
+        kind = np.float32 if len(shape) == 1 else np.uint8
+        self.observation_space = BOX(0, 255, shape, kind)
+
+    def _see(self):
+        seen = np.zeros(self.observation_space.shape, self.observation_space.dtype)
+        return seen + (1 + self.count + 50 * np.arange(seen.shape[-1])).astype(seen.dtype)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self._see(), {}
+
+    def step(self, action):
+        self.count += 1
+        return self._see(), 1.0, False, self.count == 4, {}
+
+
+@pytest.mark.parametrize("shape", [(3,), (36, 36, 1), (36, 36, 3)])
+def test_stacked_observations_are_those_of_vecframestack(shape):
+    theirs = VecFrameStack(DummyVecEnv([lambda: Counted(shape)]), 4)
+    theirs = VecTransposeImage(theirs) if len(shape) == 3 else theirs
+    stack = {"FrameStackObservation": {"stack_size": 4, "padding_type": "zero"}}
+    ours = VectorGymEnv(Counted, wrappers=[stack], shape=shape)
+    root, seen = ours.reset(), theirs.reset()
+    for _ in range(6):
+        assert np.array_equal(root["observation"].numpy(), seen)
+        _, root = ours.step_and_maybe_reset(ours.rand_action(root))
+        seen = theirs.step([0])[0]
 
 
 REPLAY = {"learning_starts": 8, "batch_size": 8, "buffer_size": 64, "seed": 1, "device": "cpu"}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 import urllib.error
 import urllib.request
+from http.server import ThreadingHTTPServer
 
 import pytest
 
@@ -119,3 +121,19 @@ def test_the_command_refuses_in_a_sentence(address, run, capsys):
     ):
         assert cli.main(["watch", *words]) == 2
         assert sentence in capsys.readouterr().err
+
+
+def test_the_command_tells_its_address_and_serves_until_it_is_interrupted(run, monkeypatch, capsys):
+    pages = []
+
+    def serve_once(server):
+        asking = threading.Thread(target=lambda: pages.append(get(f"http://127.0.0.1:{server.server_port}")))
+        asking.start()
+        server.handle_request()
+        asking.join()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", serve_once)
+    assert cli.main(["watch", str(run), "--port", "0"]) == 0
+    assert re.match(r"http://127.0.0.1:\d+/ follows .*run; Ctrl-C ends it.", capsys.readouterr().out)
+    assert len(pages) == 1 and "Learning curve" in pages[0]

@@ -19,7 +19,7 @@ from benchmarks.lowering.uncompiled import count_flops
 from torchrl_agent import keys
 from torchrl_agent.cli.arguments import add_overrides
 from torchrl_agent.core.devices import resolve_device
-from torchrl_agent.core.masked import masked_mean
+from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent

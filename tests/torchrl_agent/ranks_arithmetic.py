@@ -3,7 +3,7 @@
 import torch
 
 from torchrl_agent.core import ranks
-from torchrl_agent.core.masked import explained_variance, masked_mean
+from torchrl_agent.core.ranks import explained_variance, masked_mean
 from torchrl_agent.modules.records import correlation
 from torchrl_agent.transforms import RunningStatistics
 

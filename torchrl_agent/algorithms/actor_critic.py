@@ -19,7 +19,7 @@ from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm, AlgorithmConfig
 from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
 from torchrl_agent.core.bounds import number, share, weight
-from torchrl_agent.core.masked import explained_variance
+from torchrl_agent.core.ranks import explained_variance
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.losses.policy_gradient import PolicyGradientLoss
 from torchrl_agent.models.agent import Agent

@@ -174,6 +174,25 @@ def moments(means: Tensor, variances: Tensor, count: Tensor) -> tuple[Tensor, Te
     return joint, mean(weight * (variances + (means - joint) ** 2)), mean(count) * _size
 
 
+def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean of the values where the mask (bool; None for all) is true, 0 if it is nowhere; with several ranks, the part
+    of this rank: the mean of all ranks' parts is the mean.
+    """
+    if mask is None:
+        return values.mean()
+    return torch.where(mask, values, 0.0).sum() / mean(mask.sum()).clamp_min(1 / _size)
+
+
+def explained_variance(target: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Fraction of the targets' variance that the values explain, where the mask (bool, of the same shape) is true."""
+    count, variances = mask.sum(), []
+    for each in (target - values, target):
+        center = torch.where(mask, each, 0.0).sum() / count.clamp_min(1)
+        variance = torch.where(mask, (each - center) ** 2, 0.0).sum() / count.clamp_min(1)
+        variances.append(moments(center, variance, count)[1])
+    return 1 - variances[0] / variances[1].clamp_min(1e-8)
+
+
 def means(values: Sequence[Tensor]) -> list[Tensor]:
     """Return the means over the ranks of many tensors, by one reduction of their concatenation."""
     if _size == 1:

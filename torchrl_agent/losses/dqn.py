@@ -10,7 +10,7 @@ from torchrl.objectives import DQNLoss
 from torchrl.objectives.utils import ValueEstimators
 
 from torchrl_agent import keys
-from torchrl_agent.core.masked import masked_mean
+from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.models.agent import Agent
 
 

@@ -17,7 +17,7 @@ from torch.func import functional_call
 from torchrl.objectives.value.functional import td0_return_estimate
 
 from torchrl_agent import keys
-from torchrl_agent.core.masked import masked_mean
+from torchrl_agent.core.ranks import masked_mean
 
 
 class TwinValueLoss(nn.Module):

@@ -1,6 +1,6 @@
 """Agents and their parts: networks, heads and policies."""
 
-from torchrl_agent.core.masked import masked_mean
+from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.models.group_policy import GroupPolicy

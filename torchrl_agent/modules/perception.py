@@ -20,7 +20,7 @@ from typing_extensions import override
 from torchrl_agent import keys
 from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import count, weight
-from torchrl_agent.core.masked import masked_mean
+from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.core.text import check_known
 from torchrl_agent.modules.memory import check_states, recurrence

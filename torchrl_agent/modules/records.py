@@ -14,7 +14,7 @@ from tensordict import tensorclass
 from torch import Tensor
 
 from torchrl_agent.core import ranks
-from torchrl_agent.core.masked import masked_mean
+from torchrl_agent.core.ranks import masked_mean
 
 
 @tensorclass(shadow=True)

@@ -25,7 +25,7 @@ from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.core.bounds import choice, count, number, weight
-from torchrl_agent.core.masked import masked_mean
+from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.modules.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 from torchrl_agent.modules.memory import AssociativeMemory, recurrence

@@ -22,7 +22,7 @@ from torchrl_agent.algorithms.actor_critic import (
 )
 from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.core import ranks
-from torchrl_agent.core.masked import explained_variance
+from torchrl_agent.core.ranks import explained_variance
 from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.losses.policy_gradient import PAID
 from torchrl_agent.optimization.compilation import CompiledFunction, CudaGraphFunction

@@ -13,7 +13,7 @@ from torchrl.modules import set_recurrent_mode
 from typing_extensions import override
 
 from torchrl_agent import keys
-from torchrl_agent.core.masked import masked_mean
+from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.pretrained import agent_modules, reads
 from torchrl_agent.modules.distributions import MaskedCategorical, MaskedMultiCategorical

@@ -16,7 +16,7 @@ from torchrl_agent.algorithms import actor_critic, impala, ppo
 from torchrl_agent.algorithms.a2c import A2C, A2CConfig
 from torchrl_agent.algorithms.impala import IMPALA, IMPALAConfig
 from torchrl_agent.algorithms.ppo import PPO, PPOConfig
-from torchrl_agent.core import masked
+from torchrl_agent.core import ranks
 from torchrl_agent.losses import dqn as action_value_objective
 from torchrl_agent.losses import policy_gradient as objectives
 from torchrl_agent.models.agent import Agent, ModelConfig
@@ -347,7 +347,7 @@ def test_what_does_not_count_might_as_well_not_be_there(kind, config):
     [
         (objectives, {"_maybe_normalize_advantage"}),
         (action_value_objective, set()),
-        (masked, set()),
+        (ranks, set()),
         (updates, {"_foreach_norm", "_foreach_copy_"}),
         (actor_critic, set()),
         (ppo, set()),

@@ -11,7 +11,7 @@ from torchrl.modules import set_recurrent_mode
 
 from envs import ArenaEnv
 from torchrl_agent import keys
-from torchrl_agent.core.masked import masked_mean
+from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.evaluation.ablation import without
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.export.parts import parts

@@ -7,6 +7,7 @@ import torch
 from growing import GERMINATE, KEEP, SMALL, act, small, wait
 from torch import nn
 from torch.func import functional_call, grad
+from typing_extensions import override
 
 from envs import GrowthEnv
 from envs.growth.dynamics import mix
@@ -73,6 +74,7 @@ class Moved(Pictures):
         super().__init__()
         self.last = nn.Identity()
 
+    @override
     def forward(self, pictures):
         seen = self.last(self.body[0](pictures).movedim(1, -1)).movedim(-1, 1)
         return self.head(self.body[1:](seen))
@@ -175,6 +177,7 @@ def test_scripted_players_grow_the_last_blueprint():
 
 
 class Twice(Pictures):
+    @override
     def forward(self, pictures):
         return super().forward(pictures) + self.head(self.body(pictures))
 

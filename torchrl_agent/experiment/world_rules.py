@@ -165,7 +165,8 @@ def _rules(env: EnvBase, world: dict[str, Any], asked: dict[str, Any], given: di
             {"world": own}, f"{num_envs} world{'s' * (num_envs != 1)}: {per_core} for each core, {MOST_WORLDS} at most"
         ),
         *([SIGNS] if "atari" in own else []),
-        Rule({"total_frames": FRAMES, "evaluation": {"episodes": 32}}, f"{FRAMES:,} frames"),
+        *([] if "total_frames" in given else [Rule({"total_frames": FRAMES}, f"{FRAMES:,} frames")]),
+        Rule({"evaluation": {"episodes": 32}}, "evaluations of 32 episodes"),
         Rule(
             {"tuned": {"ppo": {"rollout_steps": steps, "minibatch_size": minibatch}}},
             f"rollouts of {steps} steps, minibatches of {minibatch} of their {frames} frames",

@@ -87,6 +87,7 @@ READER: Repairs = {
 
 LABS = {
     1: Lab("shipped:payday", "mirrored y", DREAMS, "B", world=0, shows=3),
+    2: Lab("shipped:payday", "hourless", LEARNING, "F", world=5, shows=5),
     3: Lab("shipped:tonight", "cues looks_happy looks_sad", READER, "E", world=3, shows=24),
 }
 """Labs by number: lost, wrong physics, misread."""

@@ -18,7 +18,9 @@ from torchrl_agent.transforms import RewardScaler
 
 RETRAIN = "retrain"
 """Repair ``retrain MODULE``: the module goes on learning from players of its world, upon the frozen perception."""
-LESSON = PretrainConfig(frames=40_000, updates=600, players=["greedy"], disturbed=0.2)
+LESSON = PretrainConfig(
+    frames=60_000, updates=1_800, batch_frames=2048, learning_rate=0.0005, players=["greedy"], disturbed=0.2
+)
 """Extent of the learning."""
 
 

@@ -11,10 +11,12 @@ from torchrl_agent.core.checkpoint import read_json, write_json
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.labs import LABS, Lab
 from torchrl_agent.labs.admission import first_steps, rises
-from torchrl_agent.labs.answer import RESTORED, played
+from torchrl_agent.labs.answer import played
 
 COST = 0.2
 """Least fraction of the healthy return that a fault must cost."""
+RESTORED = 0.95
+"""Least fraction of the healthy return that the right repair must bring back."""
 WRONG = 0.85
 """Fraction of the healthy return below which a wrong repair must stay."""
 

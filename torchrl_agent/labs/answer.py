@@ -17,8 +17,6 @@ from torchrl_agent.labs.lab import LABS, NEAR, Lab, find_lab
 
 MODULES = ("perception", "world model", "social model", "policy")
 FIELDS = ("lab", "module", "step", "repair")
-RESTORED = 0.95
-"""Least fraction of the healthy return that a repair must bring back."""
 
 
 @dataclass(frozen=True)
@@ -121,14 +119,12 @@ def sentences(answer: Answer, result: dict[str, Any]) -> list[str]:
     lab, returns = LABS[answer.lab], result["returns"]
     words, _ = lab.repairs[answer.repair]
     lost = 1 - returns["faulty"] / returns["healthy"]
-    enough = result["share"] >= RESTORED
     return [
         f"module: {answer.module} {_verdict(result['module'], 'the fault is elsewhere')}",
         f"step: {answer.step} {_verdict(result['step'], f'it does not first show within {NEAR} steps of this one')}",
-        f"repair: {answer.repair}, {words}",
+        f"repair: {answer.repair}, {words}, {_verdict(result['repair'], 'it does not bring the agent back')}",
         f"return of {result['episodes']} games: {returns['healthy']:.1f} healthy, {returns['faulty']:.1f} with the "
         f"fault ({lost:.0%} lost), {returns['repaired']:.1f} repaired ({result['share']:.0%} of the healthy one)",
-        "The agent is healthy again." if enough else f"A repair counts from {RESTORED:.0%} on: try another one.",
     ]
 
 

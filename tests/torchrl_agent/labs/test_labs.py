@@ -146,12 +146,14 @@ def test_a_check_plays_and_says_what_came_back_but_not_the_answer(monkeypatch):
     right = check(RIGHT, 8)
     assert played == [(), (lab.fault,), (lab.fault, lab.repairs[lab.right][1])]
     assert right["share"] == pytest.approx(0.97) and right["module"] and right["step"] and right["repair"]
-    assert "100.0 healthy, 60.0 with the fault (40% lost), 97.0 repaired (97%" in "\n".join(sentences(RIGHT, right))
+    praise = "\n".join(sentences(RIGHT, right))
+    assert praise.count("is right") == 3
+    assert "100.0 healthy, 60.0 with the fault (40% lost), 97.0 repaired (97%" in praise
     wrong = Answer(3, "perception", lab.shows + answer.NEAR + 1, "A")
     result = check(wrong, 8)
     assert not result["module"] and not result["step"] and not result["repair"]
     said = "\n".join(sentences(wrong, result))
-    assert "perception is wrong: the fault is elsewhere" in said and "try another one" in said
+    assert "perception is wrong: the fault is elsewhere" in said and "is wrong: it does not bring" in said
     assert lab.module not in said and f"{lab.shows} " not in said.partition("repair")[0]
 
 

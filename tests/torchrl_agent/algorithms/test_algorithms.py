@@ -358,9 +358,15 @@ def test_every_algorithm_is_found_by_its_name_and_by_its_path():
 # --- compiled (slow)
 
 
+HABITS = ["model.layer_norm=true", "algorithm.weight_decay=0.01", "algorithm.final_clip_epsilon=0.1"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", OTHERS)
-def test_compiled_equals_eager_and_nothing_recompiles(algorithm):
+@pytest.mark.parametrize(
+    ("algorithm", "more"),
+    [*((name, []) for name in OTHERS), pytest.param("ppo", HABITS, id="layer norm, decay and a narrowing clip")],
+)
+def test_compiled_equals_eager_and_nothing_recompiles(algorithm, more):
     torch._dynamo.reset()
     counters.clear()
     on = [f"acceleration.{part}=true" for part in ("step", "advantages", "update")]
@@ -370,6 +376,7 @@ def test_compiled_equals_eager_and_nothing_recompiles(algorithm):
         "tuned.dqn.learning_starts=0",
         "tuned.dqn.batch_size=256",
         "device=cpu",
+        *more,
     ]
     learner = Experiment.load("smoke", *options, *on).make_learner()
     for _ in range(2):

@@ -55,11 +55,11 @@ GOAL = "goal"
 """Present goal of an agent, [...] (records.Goal)."""
 GOAL_EMBEDDING = "goal_embedding"
 """Embedding of the goal that the controller reads."""
-GOAL_TYPE = "goal_type"
+HELD_GOAL = "held_goal"
 """Memory: index of the goal, [..., 1]."""
 GOAL_STEPS = "goal_steps_left"
 """Memory: number of steps that the goal has left, [..., 1]."""
-MEMORY = (IS_INIT, HIDDEN, CELL, OTHERS_HIDDEN, GOAL_TYPE, GOAL_STEPS)
+MEMORY = (IS_INIT, HIDDEN, CELL, OTHERS_HIDDEN, HELD_GOAL, GOAL_STEPS)
 """Keys of the states that an agent carries from step to step."""
 PRIORITY_WEIGHT = "priority_weight"
 """Importance weight of a replayed frame that was not drawn uniformly, [B]."""

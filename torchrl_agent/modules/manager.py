@@ -115,7 +115,7 @@ class Manager(AgentModule):
         self.value = mlp(width, 1, [config.hidden_size], activation, gain=1.0)
         wanted = [[goal.get(name, 0.0) for name in config.meter_names] for goal in goals.values()]
         self.register_buffer("targets", torch.tensor(wanted))
-        self.memory = {keys.GOAL_TYPE: Unbounded((1,)), keys.GOAL_STEPS: Unbounded((1,))}
+        self.memory = {keys.HELD_GOAL: Unbounded((1,)), keys.GOAL_STEPS: Unbounded((1,))}
         self.size = len(self.names) + meters + 2
         self.in_keys = [*self.features, config.meters, *self.traits, keys.IS_INIT, *self.memory]
         self.out_keys = [keys.GOAL_EMBEDDING, keys.GOAL, *((keys.NEXT, name) for name in self.memory)]
@@ -144,7 +144,7 @@ class Manager(AgentModule):
         choice = self.choice(context, met)
 
         # a goal is held until it is met, its time is up or it is given up; what was decided then is not decided again
-        held, left = tensordict.get(keys.GOAL_TYPE).squeeze(-1).long(), tensordict.get(keys.GOAL_STEPS)
+        held, left = tensordict.get(keys.HELD_GOAL).squeeze(-1).long(), tensordict.get(keys.GOAL_STEPS)
         if recurrent_mode() or self.recalls:
             kind, decided = tensordict.get(CHOSEN), tensordict.get(DECIDED)
         else:
@@ -170,7 +170,7 @@ class Manager(AgentModule):
             "value": self.value(context).float(),
         }
         tensordict.set(keys.GOAL, TensorDict(goal, tensordict.batch_size, device=tensordict.device))
-        tensordict.set((keys.NEXT, keys.GOAL_TYPE), kind.unsqueeze(-1).float())
+        tensordict.set((keys.NEXT, keys.HELD_GOAL), kind.unsqueeze(-1).float())
         tensordict.set((keys.NEXT, keys.GOAL_STEPS), left - 1.0)
         one_hot = F.one_hot(kind, len(self.names)).float()
         return tensordict.set(keys.GOAL_EMBEDDING, torch.cat((one_hot, priority, target, left / self.config.steps), -1))

@@ -1008,7 +1008,7 @@ def test_goals_last_until_their_time_is_up_or_their_targets_are_met():
         root["meters"][..., 3] = 0.5
         acted = agent.encoder(root)
         following = acted.clone().update({"is_init": torch.zeros_like(acted["is_init"])})
-        following.update(acted["next"].select("goal_type", "goal_steps_left"))
+        following.update(acted["next"].select("held_goal", "goal_steps_left"))
         assert not agent.encoder(following.clone())["goal", "decided"].any(), "it still wants to be rich"
         following["meters"][..., 3] = 0.9
         assert agent.encoder(following)["goal", "decided"].all(), "it is"
@@ -1022,7 +1022,7 @@ def test_a_goal_that_the_manager_hardly_wants_any_more_is_given_up():
         with torch.no_grad():
             manager.choose[-1].weight.zero_()
             manager.choose[-1].bias.copy_(torch.tensor([math.log(0.25), math.log(0.75)]))
-        keys_and_sizes = {key: (2, 1) for key in (keys.GOAL_TYPE, keys.GOAL_STEPS)}
+        keys_and_sizes = {key: (2, 1) for key in (keys.HELD_GOAL, keys.GOAL_STEPS)}
         row = TensorDict({key: torch.zeros(2, 4) for key in manager.in_keys if key not in keys_and_sizes}, [2])
         row.update({key: torch.zeros(size) for key, size in keys_and_sizes.items()})
         row.update({key: torch.zeros(2, size) for key, size in zip(manager.features, [8, 8], strict=False)})

@@ -177,7 +177,8 @@ SECTIONS = (
         "Known worlds",
         ("known_results.json", "cartpole.json"),
         known_results,
-        "returns over 100 episodes of most likely actions (32 of worlds with defaults alone, `gym:`); published figures, their frames in brackets, are of "
+        "returns over 100 episodes of most likely actions (32 of worlds with defaults alone, `gym:`); published "
+        "figures, their frames in brackets, are of "
         "rl-baselines3-zoo and for POPGym of Morad et al. (2023), as copied elsewhere.",
     ),
     Section("Hindsight", ("bit_flip.json",), bit_flip, "fraction of bit-flipping episodes that DQN solves."),

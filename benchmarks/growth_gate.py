@@ -19,11 +19,15 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "stacked": {"near_taps": True, "pooling": "mean"},
     "distances": {"near_taps": False, "pooling": "mean"},
     "distances, max": {"near_taps": False, "pooling": "max"},
+    "lerp": {"blend": "lerp"},
+    "faults": {"fault_probability": 0.01},
+    "faults, ungoverned": {"fault_probability": 0.01, "governor": False},
 }
-"""Designs of the host, the last one found after trials of rate, batch, width and pooling. ``stacked``: each slot reads
+"""Designs of the host, the third one found after trials of rate, batch, width and pooling. ``stacked``: each slot reads
 the nearest neighbors, so that two modules in a row are needed for the far pair; ``distances``: each slot reads
-neighbors at its own distance, so that each pair needs a module; the last one also pools over positions by their maximum
-instead of their mean.
+neighbors at its own distance, so that each pair needs a module; the third one, which is the default, also pools over
+positions by their maximum instead of their mean. The others are ablations of the third: of residual blending, and of
+the governor under injected faults.
 """
 BOUNDS = ((0.20, 0.30), (0.40, 0.60), (0.75, 1.0))
 """Range of the mean accuracy with 0, 1 and 2 modules in which the gate is passed."""

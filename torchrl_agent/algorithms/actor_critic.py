@@ -103,8 +103,9 @@ class ActorCritic(Algorithm):
             diagnostics["lag"] = torch.full((), float(lag), device=self.device)
             self.player.learned(self.agent)
             self.player.prepare(self.player.iterations)
-        factor = 1.0 if self.updater.adaptive is None else self.updater.adaptive.factor
-        return {**diagnostics, "learning_rate": learning_rate * torch.ones((), device=self.device) * factor}
+        rate = torch.full((), learning_rate, device=self.device)
+        adaptive = self.updater.adaptive
+        return {**diagnostics, "learning_rate": rate if adaptive is None else rate * adaptive.factor}
 
     @abstractmethod
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:

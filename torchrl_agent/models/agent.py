@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -112,11 +111,27 @@ class Agent(Predicting, nn.Module):
         self.actor = ProbabilisticTensorDictSequential(*body, *self.actor_head)
         self.critic = TensorDictSequential(*body, self.critic_head)
         self.policy = self._of_world(self.actor)
+        self._list_keys()
         if config.layer_norm:
             add_layer_norms(self, custom_networks(self))
         recompute(self._named_parts(), config.recompute)
         self.recomputes = bool(config.recompute)
         self.to(env.device)
+
+    def _list_keys(self) -> None:
+        """List the keys that others ask for: plain attributes, which compiled code reads without a guard."""
+        modules, written = self.agent_modules.values(), {*self.actor_head[0].out_keys, *self.encoder.out_keys}
+        read = dict.fromkeys([*self.actor.in_keys, *self.critic.in_keys])
+        self.input_keys: list[str] = [key for key in read if key not in written]
+        """Keys that actor and critic read, besides those that they write themselves."""
+        labels = [key for module in modules for key in module.recorded_keys]
+        self.recorded_keys: list[NestedKey] = [*self.input_keys, *labels]
+        """Keys that a rollout must keep for learning, besides actions and outcomes: inputs, goals and labels."""
+        self.replayed_keys: list[NestedKey] = [key for module in modules for key in module.replayed_keys]
+        """Recorded keys that :meth:`recall` needs."""
+        values = [keys.VALUE, *(module.value_key for module in modules)]
+        self.value_keys: list[NestedKey] = list(dict.fromkeys(values))
+        """Keys of the state values that learning needs: the critic's, and those of modules with their own."""
 
     def _make_body(self, context: ModuleContext) -> tuple[list[TensorDictModuleBase], NestedKey, int, list[int]]:
         """Modules that run before the heads; key and width of the heads' inputs; hidden layers of the heads."""
@@ -208,20 +223,10 @@ class Agent(Predicting, nn.Module):
         modules = {name: [module, *module.losses] for name, module in self.agent_modules.items()}
         return {**modules, "actor": [self.actor_head], "critic": [self.critic_head]}
 
-    @cached_property
+    @property
     def sequential(self) -> bool:
         """True if it learns from whole sequences, because it has memory or auxiliary losses."""
         return bool(self.memory) or len(self.auxiliary) > 0
-
-    @cached_property
-    def recorded_keys(self) -> list[NestedKey]:
-        """Keys that a rollout must keep for learning, besides actions and outcomes: inputs, goals and labels."""
-        return [*self.input_keys, *(key for module in self.agent_modules.values() for key in module.recorded_keys)]
-
-    @cached_property
-    def replayed_keys(self) -> list[NestedKey]:
-        """Recorded keys that :meth:`recall` needs."""
-        return [key for module in self.agent_modules.values() for key in module.replayed_keys]
 
     @contextmanager
     def recall(self) -> Iterator[None]:
@@ -232,11 +237,6 @@ class Agent(Predicting, nn.Module):
             for module in self.agent_modules.values():
                 stack.enter_context(module.recall())
             yield
-
-    @cached_property
-    def value_keys(self) -> list[NestedKey]:
-        """Keys of the state values that learning needs: the critic's, and those of modules with their own."""
-        return list(dict.fromkeys([keys.VALUE, *(module.value_key for module in self.agent_modules.values())]))
 
     def compute_targets(
         self, rollout: TensorDictBase, reward: Tensor, next_values: Tensor, lmbda: float
@@ -259,13 +259,6 @@ class Agent(Predicting, nn.Module):
         for module in self.agent_modules.values():
             reward, done, terminated = module.rewrite_rewards(rollout, reward, done, terminated)
         return reward, done, terminated
-
-    @cached_property
-    def input_keys(self) -> list[str]:
-        """Keys that actor and critic read, besides those that they write themselves."""
-        written = {*self.actor_head[0].out_keys, *self.encoder.out_keys}
-        result = dict.fromkeys([*self.actor.in_keys, *self.critic.in_keys])
-        return [key for key in result if key not in written]
 
     def attach(self, env: EnvBase) -> EnvBase:
         """Return the world for this agent: as it is, or with the agent's memory carried from step to step."""

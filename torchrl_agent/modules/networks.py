@@ -47,12 +47,22 @@ def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
         nn.init.zeros_(layer.bias)
 
 
+def channels_last(picture: Tensor) -> Tensor:
+    """Return the same pictures [B, C, H, W] with the channels of a pixel side by side in memory. ``torch.vmap`` knows
+    no memory formats, so it is written as two permutations.
+    """
+    return picture.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+
+
 class ConvEncoder(nn.Module):
     """Convolutions over a picture [..., C, H, W] that has been flattened to [..., C * H * W]; gives [..., out].
 
     Small pictures (such as a window of 5 x 5 cells) keep their resolution, large ones are halved down to 8 cells or
     less.
     """
+
+    channels_last = False
+    """True to read pictures with the channels last on CUDA, as tensor cores do."""
 
     def __init__(self, shape: Sequence[int], out: int, channels: int, activation: str) -> None:
         super().__init__()
@@ -70,7 +80,10 @@ class ConvEncoder(nn.Module):
 
     def forward(self, flat: Tensor) -> Tensor:
         """Features of the picture."""
-        return self.network(flat.reshape(-1, *self.shape)).reshape(*flat.shape[:-1], -1)
+        picture = flat.reshape(-1, *self.shape)
+        if self.channels_last and flat.device.type == "cuda":
+            picture = channels_last(picture)
+        return self.network(picture).reshape(*flat.shape[:-1], -1)
 
 
 class NatureEncoder(ConvEncoder):

@@ -59,6 +59,8 @@ class PerceptionConfig:
     """No layers but the encoders of pictures and the memory. Vectors go as they are; what comes out is the belief."""
     channels: int = count(16)
     """Channels of the convolutions over pictures."""
+    channels_last: bool = False
+    """Lay out pictures with the channels last on CUDA. No card has measured it yet."""
     encoders: dict[str, Any] = field(default_factory=dict)
     """Encoders of single observations, by name. ``mlp``, ``cnn``, ``nature`` or ``impala`` of its own, or ``{_target_:
     ...}`` (see ``modules/module.py``). All vectors that are not named share one mlp, every picture has a cnn of its
@@ -166,6 +168,9 @@ class Perception(AgentModule):
                 if kinds[name] is not None
             }
         )
+        for encoder in self.encoders.values():
+            if isinstance(encoder, ConvEncoder):
+                encoder.channels_last = config.channels_last
         width = sum(self.sizes[index] for index in self.vectors)
         self.plain, self.vector_encoder = config.plain, None
         self.activation: nn.Module = ACTIVATIONS[activation]() if config.plain else nn.SiLU()

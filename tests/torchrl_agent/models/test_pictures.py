@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from pretend_cuda import PretendCuda
 from torch import nn
 
-from torchrl_agent.modules.networks import ImpalaEncoder, NatureEncoder, Residual
+from torchrl_agent.modules.networks import ConvEncoder, ImpalaEncoder, NatureEncoder, Residual, channels_last
 
 
 def convolutions(network):
@@ -35,6 +36,30 @@ def test_a_residual_block_adds_to_what_it_reads():
         nn.init.zeros_(layer.weight)
         nn.init.zeros_(layer.bias)
     assert torch.equal(block(picture), picture)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@torch.no_grad()
+def test_on_a_gpu_the_channels_of_a_pixel_lie_side_by_side_where_that_is_asked_for(asked):
+    network = ConvEncoder((3, 6, 5), 8, 4, "relu")
+    network.channels_last = asked
+    picture, layouts = torch.randn(2, 90), []
+
+    def note(layer, given):
+        (value,) = given
+        layouts.append(getattr(value, "on_cpu", value).is_contiguous(memory_format=torch.channels_last))
+
+    convolutions(network)[0].register_forward_pre_hook(note)
+    expected = network(picture)
+    with PretendCuda():
+        found = network.to("cuda")(picture.to("cuda")).cpu()
+    torch.testing.assert_close(found, expected)
+    assert layouts == [False, asked]
+
+
+def test_members_of_a_population_may_lay_out_pictures_too():
+    pictures = torch.randn(2, 3, 4, 5, 6)
+    assert torch.equal(torch.vmap(channels_last)(pictures), pictures)
 
 
 @pytest.mark.parametrize("side", [10, 36])

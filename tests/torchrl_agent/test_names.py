@@ -71,12 +71,16 @@ def test_the_nearest_level_and_rules_are_told(make, meant):
     ("words", "meant"),
     [
         (["trian", "smoke"], "train"),
-        (["pretrain", "world_modle", "smoke"], "world_model"),
         (["train", "smoke", "--sede", "1"], "--seed"),
         (["completion", "bahs"], "bash"),
     ],
 )
-def test_the_nearest_verb_module_or_option_is_told(words, meant, capsys):
+def test_the_nearest_verb_or_option_is_told(words, meant, capsys):
     with pytest.raises(SystemExit):
         cli.main(words)
     assert f"(did you mean {meant}?)" in capsys.readouterr().err
+
+
+def test_the_nearest_module_is_told(capsys):
+    assert cli.main(["pretrain", "world_modle", "smoke"]) == 2
+    assert "(did you mean world_model?)" in capsys.readouterr().err

@@ -115,11 +115,13 @@ def read_from_belief(
     perception, normalizer, result = agent.perception, agent.normalizer, {}
     if perception is None or not normalizer.enabled:
         return {}
-    means, scales = (part.split(perception.sizes) for part in normalizer.running.affine(normalizer.epsilon))
-    for name, mean, scale in zip(normalizer.in_keys, means, scales, strict=True):
+    running = normalizer.running
+    means = running.mean.float().split(perception.sizes)
+    deviations = (running.var.float() + normalizer.epsilon).sqrt().split(perception.sizes)
+    for name, mean, deviation in zip(normalizer.in_keys, means, deviations, strict=True):
         if (probe := probes.get(f"{SIGHT}{name}")) is not None:
             read = with_one(rows[keys.BELIEF, "mean"]) @ probe.weight
-            values = read / scale[probe.readable] + mean[probe.readable]
+            values = read * deviation[probe.readable] + mean[probe.readable]
             result[name] = probe.readable.nonzero().squeeze(-1).tolist(), values
     return result
 

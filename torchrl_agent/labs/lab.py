@@ -85,12 +85,20 @@ READER: Repairs = {
     "F": ("exchange left and right in what the social model reads that others did", "cues 5 6"),
 }
 
+GOALS: Repairs = {
+    **EYES,
+    "C": ("make it far less likely that the manager chooses to rest", "goal rest -20"),
+    "D": ("make it far less likely that the manager chooses to eat", "goal eat -20"),
+    "E": ("make it far less likely that the manager chooses to earn", "goal earn -20"),
+}
+
 LABS = {
     1: Lab("shipped:payday", "mirrored y", DREAMS, "B", world=0, shows=3),
     2: Lab("shipped:payday", "hourless", LEARNING, "F", world=5, shows=5),
     3: Lab("shipped:tonight", "cues looks_happy looks_sad", READER, "E", world=3, shows=24),
+    4: Lab("shipped:market_day", "goal earn 20", GOALS, "E", world=5, shows=2),
 }
-"""Labs by number: lost, wrong physics, misread."""
+"""Labs by number: lost, wrong physics, misread, obsessed."""
 
 
 def find_lab(number: int) -> Lab:

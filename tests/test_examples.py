@@ -25,7 +25,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def uncompiled():
-    """What a recipe compiles costs half a minute, and is shown by the tests of compiling."""
+    """Run without compiling, which takes half a minute and has tests of its own."""
     with torch.compiler.set_stance("force_eager"):
         yield
 

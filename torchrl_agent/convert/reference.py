@@ -73,10 +73,8 @@ def from_reference(
             **_model(weights),
             **_settings(content, normalization, notes),
         }
-        sees, acts = (
-            weights[f"{SHARED if _shared(weights) else 'actor'}.0.weight"].shape[1],
-            len(weights["actor.2.bias"]),
-        )
+        sees = weights[f"{SHARED if _shared(weights) else 'actor'}.0.weight"].shape[1]
+        acts = len(weights["actor.2.bias"])
     check_overrides(overrides, file)
     experiment = Experiment.load(config, *as_overrides(settings, PPO), *overrides, trust=trust)
     if experiment.algorithm_class.name != "ppo":
@@ -94,12 +92,8 @@ def from_reference(
         fill(pairs, weights)
         notes.append(take_over(learner, pairs, by_name(list(weights), content[ADAM]), content[ADAM]["param_groups"][0]))
     known = normalization.statistics
-    known |= {
-        name: value[0]
-        for name, value in known.items()
-        if name in RETURNS and isinstance(value, list) and len(value) == 1
-    }
-    learner.set_normalization_stats(known)
+    single = [name for name in RETURNS if isinstance(known.get(name), list) and len(known[name]) == 1]
+    learner.set_normalization_stats({**known, **{name: known[name][0] for name in single}})
     experiment.run.name = run_name or experiment.run.name
     return write_run(learner, {"model": file.name, "algorithm": "ActorCritic"}, notes), notes
 

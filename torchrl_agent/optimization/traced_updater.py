@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
-from torch import Tensor
+from torch import Tensor, nn
 from torchrl.envs.utils import set_exploration_type
 from torchrl.modules import set_recurrent_mode
 from typing_extensions import override
@@ -74,12 +74,21 @@ class TracedUpdater(Updater):
         self.adam.take_moments()
 
 
-def make_updater(*args: Any, compile: bool, traced: bool, **options: Any) -> Updater:
+def make_updater(
+    loss: Callable[[TensorDictBase], TensorDictBase],
+    optimizer: torch.optim.Optimizer,
+    *args: Any,
+    compile: bool,
+    traced: bool,
+    shards: Sequence[nn.Parameter] = (),
+    precision: str = "float32",
+    **options: Any,
+) -> Updater:
     """Make an updater that compiles its loss, or its whole update where that can be ``traced``: on a CPU, on one rank,
     with Adam of :func:`~torchrl_agent.optimization.adam.make_adam` and without gradient scaling.
     """
-    updater = Updater(*args, **options, compile=compile)
-    on_host = updater.device.type == "cpu"  # a GPU's updates are CUDA graphs
-    plain = ranks.size() == 1 and not updater.shards and updater.precision != "float16"
-    can_trace = compile and traced and on_host and plain and is_plain_adam(updater.optimizer)
-    return TracedUpdater(*args, **options) if can_trace else updater
+    on_host = optimizer.param_groups[0]["params"][0].device.type == "cpu"  # a GPU's updates are CUDA graphs
+    plain = ranks.size() == 1 and not shards and precision != "float16"
+    if compile and traced and on_host and plain and is_plain_adam(optimizer):
+        return TracedUpdater(loss, optimizer, *args, precision=precision, **options)
+    return Updater(loss, optimizer, *args, shards=shards, precision=precision, compile=compile, **options)

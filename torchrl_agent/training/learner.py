@@ -133,7 +133,7 @@ class Learner:
     @spanned("learn")
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
         """Learn from a rollout; returns diagnostics as device scalars."""
-        rows = rollout if self.agent.group is None else self.rows(rollout)
+        rows = self.rows(rollout)
         self.algorithm.anneal(self.frames / self.total_frames)
         if self.governor is None:
             return self.algorithm.learn(rows, learning_rate)

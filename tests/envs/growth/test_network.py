@@ -111,7 +111,7 @@ def test_masked_units_and_neighbors_neither_act_nor_learn(weights, rows):
 
 
 def change(weights, kind, rank=MAX_RANK):
-    """What a module of a kind changes of random features [N, 1, B, L, C], as a function of them."""
+    """Change by a module of a kind, as a function of features [N, 1, B, L, C]."""
     rules = make_rules({**SMALL, "blueprints": ["lowrank4", "attention8"]})
     blend = mixture(rank=rank, kind=kind)
     return lambda seen: module(seen, weights.modules, blend, 0, rules)

@@ -92,7 +92,7 @@ def test_the_parts_of_a_reward_sum_to_it(village):
 
 
 def test_what_is_read_from_the_belief_is_what_is_there():
-    """Where one must go to work and to eat can be read; without a reference nothing is."""
+    """Places of work and food can be read; without a reference nothing is."""
     record = record_run("shipped:payday", RecordConfig(steps=3, ahead=0))
     names, read = record["names"]["observation"]["map"], set()
     for (thought,) in thoughts(record):

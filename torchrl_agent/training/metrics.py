@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,12 +49,15 @@ class EpisodeWindow:
         return {**shown, "rollout/episodes": float(self.total)}
 
     def _means(self) -> dict[str, float]:
-        """Means of all statistics at once: whatever the host's cores do, each operation may wait for them."""
-        values = torch.stack(list(self.episodes.values())).double()
+        """Means of all statistics, by NumPy: PyTorch's threads would wait for cores that are busy."""
+        values = np.stack([each.numpy() for each in self.episodes.values()])
         whole = self.episodes.get(keys.EPISODE_COMPLETE)
-        if whole is not None and bool(whole.any()):
-            values = values[:, whole > 0]
-        return dict(zip(self.episodes, values.nanmean(1).tolist(), strict=True))
+        if whole is not None and whole.numpy().any():
+            values = values[:, whole.numpy() > 0]
+        known = ~np.isnan(values)
+        with np.errstate(invalid="ignore"):  # no episode of a statistic
+            means = values.sum(1, np.float64, where=known) / known.sum(1)
+        return dict(zip(self.episodes, means.tolist(), strict=True))
 
     def state_dict(self) -> dict:
         """Tensors and plain values."""

@@ -21,7 +21,7 @@ from torchrl_agent.core.devices import resolve_device
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.tables import aligned, interval
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.training.evaluator import CHECK_EVERY, Stepper
+from torchrl_agent.training.evaluator import CHECK_EVERY_UNCOMPILED, Stepper
 
 LEAST_SHARE = 0.2
 """A module's claim is testable where at least this fraction of the return without it can be gained."""
@@ -135,8 +135,8 @@ def play(world: Any, player: TensorDictModuleBase, seed: int) -> Tensor:
         total.add_(torch.where(finished, 0.0, reward))
         finished.logical_or_(following.get(keys.DONE).squeeze(-1))
 
-    steps = Stepper(world, player, CHECK_EVERY, watch)
-    for _ in range(math.ceil(MAX_STEPS / CHECK_EVERY)):
+    steps = Stepper(world, player, CHECK_EVERY_UNCOMPILED, watch)
+    for _ in range(math.ceil(MAX_STEPS / CHECK_EVERY_UNCOMPILED)):
         steps()
         if finished.all():
             return total.cpu()

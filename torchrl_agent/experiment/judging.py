@@ -54,9 +54,13 @@ def evaluate_ways(experiment: Experiment, agent: Agent, episodes: int | None = N
 
 
 def make_evaluator(
-    experiment: Experiment, agent: Agent, episodes: int | None = None, deterministic: bool | None = None
+    experiment: Experiment,
+    agent: Agent,
+    episodes: int | None = None,
+    deterministic: bool | None = None,
+    compile: bool = False,
 ) -> Evaluator:
-    """Evaluator of an agent on the evaluation world.
+    """Evaluator of an agent on the evaluation world; one that is called again and again may ``compile`` on CUDA.
 
     Raises:
         ValueError: fewer than one episode.
@@ -68,7 +72,7 @@ def make_evaluator(
     use_device(experiment.device)
     env = agent.attach(experiment.make_world(evaluation=True, num_envs=count, seed=config.seed))
     greedy = config.deterministic if deterministic is None else deterministic
-    return Evaluator(acting_policy(agent), env, greedy, config.max_steps, experiment.acceleration)
+    return Evaluator(acting_policy(agent), env, greedy, config.max_steps, experiment.acceleration, compile)
 
 
 class PeriodicEvaluator:
@@ -101,7 +105,7 @@ class PeriodicEvaluator:
         """
         start, device = time.perf_counter(), resolve_device(self.experiment.device)
         with forked_random(device):
-            evaluator = self._evaluator or make_evaluator(self.experiment, self.agent)
+            evaluator = self._evaluator or make_evaluator(self.experiment, self.agent, compile=True)
             figures = summarize(evaluator(self.experiment.evaluation.seed + 1))
         self._evaluator = evaluator if abilities(evaluator.env).branchless else None
         if self._evaluator is None:

@@ -28,16 +28,15 @@ MAX_STEPS = 100_000
 UNFINISHED = "unfinished"
 """Name of the mask of episodes of an evaluation that did not finish, and of their number in its summary."""
 CHECK_EVERY = 50
-"""Number of steps between checks that every world has finished, as a check makes the host wait for the device."""
-CHECK_EVERY_ON_CPU = 5
-"""The same on a CPU, where a check waits for no device."""
+"""Number of compiled steps between checks that every world has finished, as a check makes the host wait."""
+CHECK_EVERY_UNCOMPILED = 5
+"""The same for steps that take longer than a check."""
 
 
 class Stepper:
     """Steps a world ``steps`` times with a policy at each call, and passes every step to ``watch``.
 
-    On CUDA the step is compiled and the steps are one CUDA graph; on a CPU, where one evaluation takes less time than
-    compiling, they run as they are.
+    On CUDA the steps are one CUDA graph; on a CPU they run as they are.
 
     Args:
         env: a batched world.
@@ -45,6 +44,7 @@ class Stepper:
         steps: steps of every world per call.
         watch: function of the step's tensordict; it may write to tensors in place, and must not wait for the device.
         acceleration: parts that may be compiled and captured; None for none.
+        compile: compile the step on CUDA, which takes longer than a single evaluation or film.
     """
 
     def __init__(
@@ -54,12 +54,14 @@ class Stepper:
         steps: int,
         watch: Callable[[TensorDictBase], None],
         acceleration: AccelerationConfig | None = None,
+        compile: bool = False,
     ) -> None:
         self.env, self.policy, self.steps, self.watch = env, policy, steps, watch
         config = AccelerationConfig(step=False, cudagraphs=False) if acceleration is None else acceleration
         fast = env.device is not None and env.device.type == "cuda" and abilities(env).branchless
         options = abilities(env).compile_options_on(env.device)
-        self._step = CompiledFunction("the evaluation's step", self._act_and_step, fast and config.step, options)
+        self.compiled = compile and fast and config.step
+        self._step = CompiledFunction("the evaluation's step", self._act_and_step, self.compiled, options)
         self._play = CudaGraphFunction(
             "the evaluation", self._play_steps, env.device if fast and config.cudagraphs else None
         )
@@ -93,7 +95,8 @@ class Evaluator:
         env: a batched world.
         deterministic: take the most likely action instead of drawing one.
         max_steps: number of steps after which it ends; episodes that have not finished by then count as they are.
-        acceleration: parts to compile and capture on CUDA.
+        acceleration: parts that may be compiled and captured on CUDA.
+        compile: compile the step there: for evaluators that are called again and again.
     """
 
     def __init__(
@@ -103,14 +106,15 @@ class Evaluator:
         deterministic: bool = True,
         max_steps: int = MAX_STEPS,
         acceleration: AccelerationConfig | None = None,
+        compile: bool = False,
     ) -> None:
         self.env, self.max_steps, self.entries = env, max_steps, episode_entries(env)
         self.mode = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
         self.finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
         self.final = torch.zeros(*env.batch_size, len(self.entries), device=env.device)
-        waits = env.device is not None and env.device.type != "cpu"
-        self.steps = CHECK_EVERY if waits else CHECK_EVERY_ON_CPU
-        self.play = Stepper(env, policy, self.steps, self._watch, acceleration)
+        self.play = Stepper(env, policy, CHECK_EVERY_UNCOMPILED, self._watch, acceleration, compile)
+        if self.play.compiled:
+            self.play.steps = CHECK_EVERY
 
     @torch.no_grad()
     def __call__(self, seed: int | None = None) -> dict[str, Tensor]:
@@ -127,7 +131,7 @@ class Evaluator:
         self.final.zero_()
         worlds = self.finished.numel()
         with set_exploration_type(self.mode), Progress(worlds, "episode", "judging", leave=False) as progress:
-            for _ in range(math.ceil(self.max_steps / self.steps)):
+            for _ in range(math.ceil(self.max_steps / self.play.steps)):
                 self.play()
                 count = int(self.finished.sum())
                 progress.reach(count)

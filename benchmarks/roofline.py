@@ -24,11 +24,13 @@ from benchmarks.lowering import Lowered, lower
 from benchmarks.lowering.pretended_gpu import GPU, machine_code, pretended_h100, require_triton
 from benchmarks.lowering.uncompiled import Uncompiled, Work
 from torchrl_agent.algorithms.actor_critic import ActorCritic
+from torchrl_agent.algorithms.off_policy import OffPolicy
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.modules.specs import group_spec
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction
+from torchrl_agent.optimization.tracing import ON_GPU, TracedFunction, trace
 from torchrl_agent.optimization.updater import Updater
 from torchrl_agent.training.collector import RolloutCollector, fill_caches
 
@@ -218,7 +220,11 @@ def lower_training(
     """
     learner = experiment.make_learner()
     precision = experiment.algorithm.precision
-    _make_moments(learner.algorithm.updater)
+    algorithm = learner.algorithm
+    _make_moments(algorithm.updater)
+    if isinstance(algorithm, OffPolicy):  # the rest of its update is compiled on a CPU alone
+        for function in algorithm.accelerated:
+            function.compiled = function is algorithm.updater.program
     with recorded(precision, assemble, names) as (parts, work):
         rollout = learner.collector.collect()
         learner.improve(rollout, experiment.algorithm.learning_rate.initial)
@@ -242,22 +248,37 @@ def recorded(
     """
     parts: dict[str, Part] = {}
     watched = Uncompiled(REST)
+    running: list[CompiledFunction] = []
 
     def call(function: CompiledFunction, *args: Any) -> Any:
-        if not function.compiled:
+        if not function.compiled or running:  # those inside another one are part of it
             return function.eager(*args)
+        running.append(function)
         with watched.stage(None):
             if function.name in parts:
                 parts[function.name].calls += 1
             elif names is None or function.name in names:
                 part = parts[function.name] = Part(function.name, precision=precision)
-                for kind, graph in lower(function.eager, *args).items():
+                for kind, graph in lower_function(function, *args).items():
                     part.graphs.append(kind)
                     part.add(graph, assemble)
-            return function.eager(*args)
+            result = function.eager(*args)
+        running.clear()
+        return result
 
-    with mock.patch.object(CompiledFunction, "__call__", call), watched.stages(UNCOMPILED), watched:
+    patches = [mock.patch.object(kind, "__call__", call) for kind in (CompiledFunction, TracedFunction)]
+    with patches[0], patches[1], watched.stages(UNCOMPILED), watched:
         yield parts, watched.work
+
+
+def lower_function(function: CompiledFunction, *args: Any) -> dict[str, Lowered]:
+    """Lower a function that a GPU would run compiled, see :func:`~benchmarks.lowering.lower`."""
+    if not isinstance(function, TracedFunction):
+        return lower(function.eager, *args)
+    (tensordict,) = args
+    graph, inputs, _ = trace(function.eager, dict(tensordict.items(True, True)), tensordict)
+    with torch.no_grad():
+        return lower(graph, *inputs, options=ON_GPU)
 
 
 def table(row: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from envs.arena import observation
 from envs.libs.gymnasium import VectorGymEnv
 from torchrl_agent import Experiment, evaluate, load_agent, train
 from torchrl_agent.loop import iterate
+from torchrl_agent.optimization import tracing
 from torchrl_agent.optimization.compilation import (
     COMPILED,
     CUDA_GRAPH,
@@ -27,6 +28,7 @@ from torchrl_agent.optimization.compilation import (
     CompiledFunction,
     CudaGraphFunction,
 )
+from torchrl_agent.optimization.traced_updater import TracedUpdater
 from torchrl_agent.runs.film import film_policy
 
 SUBMITTED = ("gru", "dqn", "sac", "impala", "stops early", "float16", "heatmap", "a2c", "duel", "mind")
@@ -35,8 +37,24 @@ PER_ITERATION = 4
 """Waits that every iteration makes: is the rollout finite, the diagnostics, which episodes ended, their statistics."""
 
 
+class PretendedProgram:
+    """A traced program as far as a capture sees it: the function, run as it is."""
+
+    def __init__(self, function, entries, like):
+        def run(*values):
+            given = TensorDict(batch_size=like.batch_size, device=like.device)
+            return function(given.update(dict(zip(entries, values, strict=True))))
+
+        self.run = torch.compile(run)  # pretended, and counted
+
+    def __call__(self, values):
+        with torch.no_grad():
+            return self.run(*values)
+
+
 @pytest.fixture
-def gpu():
+def gpu(monkeypatch):
+    monkeypatch.setattr(tracing, "_Program", PretendedProgram)
     with PretendCuda() as device:
         yield device
 
@@ -308,7 +326,21 @@ def test_compiled_code_can_be_recorded(gpu, name):
     metrics = [iteration for iteration, _ in zip(iterate(learner), range(4), strict=False)][-1].metrics
     assert learner.modes() == {"rollout": CUDA_GRAPH, "update": CUDA_GRAPH}
     assert metrics["acceleration/rollout"] == metrics["acceleration/update"] == MODES.index(CUDA_GRAPH)
-    assert gpu.compilations == 3  # the step, the advantages and the loss, each once
+    assert gpu.compilations == 3  # the step, the advantages and the update, each once
+
+
+@pytest.mark.parametrize("name", ["ppo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("dqn", "a2c"))])
+def test_an_update_as_one_program_is_recorded_and_learns_the_same(gpu, name):
+    def found(traced):
+        learner = learner_of(KINDS[name], *UNCOMPILED[:2], f"acceleration.update={traced}")
+        assert isinstance(learner.algorithm.updater, TracedUpdater) is traced
+        metrics = metrics_of(gpu, learner, 4)
+        assert learner.modes()["update"] == CUDA_GRAPH
+        assert sum(gpu.waits.values()) <= PER_ITERATION, gpu.waits
+        return metrics
+
+    for one, other in zip(found(True), found(False), strict=True):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-6, nan_ok=True)  # Adam's arithmetic in another order
 
 
 def test_modes_are_told_where_graphs_are_off(gpu):
@@ -369,9 +401,8 @@ def test_a_learner_that_has_recorded_takes_a_checkpoint_and_goes_on_from_there(g
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_an_evaluation_is_recorded_and_finds_what_eager_code_finds(gpu, monkeypatch):
-    monkeypatch.setattr("torchrl_agent.training.evaluator.CHECK_EVERY", 5)
-    options = [*SMALL, *UNCOMPILED, "world.rules={max_steps: 20}", "evaluation.world={curriculum: null}"]
+def test_an_evaluation_is_recorded_and_finds_what_eager_code_finds(gpu):
+    options = [*SMALL, "world.rules={max_steps: 20}", "evaluation.world={curriculum: null}"]
     found = []
     for graphs in ("false", "true"):
         experiment = Experiment.load("smoke", "device=cuda", *options, f"acceleration.cudagraphs={graphs}")
@@ -379,6 +410,7 @@ def test_an_evaluation_is_recorded_and_finds_what_eager_code_finds(gpu, monkeypa
         agent = experiment.make_agent(experiment.make_world(evaluation=True, num_envs=1))
         found.append(evaluate(experiment, agent, episodes=2))
     assert found[0] == found[1]
+    assert gpu.compilations == 0  # which takes longer than one evaluation
     assert found[0]["length_mean"] > 10
 
 

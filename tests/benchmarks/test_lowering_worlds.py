@@ -24,7 +24,8 @@ WORLDS: dict[str, tuple[type, dict]] = {
     **{f"arena {observation}": (ArenaEnv, {"observation": observation}) for observation in MODES},
     **{f"town {level}": (TownEnv, {"level": level}) for level in LEVELS},
 }
-LOSSES = [
+UPDATES = [
+    [],
     ["algorithm.precision=bfloat16"],
     ["algorithm=a2c"],
     ["algorithm=impala"],
@@ -53,23 +54,17 @@ def test_a_step_compiles_for_a_gpu_and_asks_nothing(name):
     assert 0 < part.bytes <= worlds * size
 
 
-NAMES = ("the loss", "the advantage function", "the reward scaler", "the n-step function")
+def test_the_arenas_update_is_few_launches_and_asks_nothing():
+    ((update,), _) = lower_training(small_experiment("arena", [], 2048), names=("the update",))
+    assert update.launches <= 56  # of which 22 are matrix products
+    assert (update.waits, update.spills) == (0, 0)
 
 
-def test_ppo_compiles_for_a_gpu_and_asks_nothing():
-    parts, frames = lower_training(small_experiment("smoke", []), names=NAMES)
-    assert frames > 0
-    assert {part.name: part for part in parts}["the loss"].flops > 0
-    assert all(part.waits == 0 and 0 < part.registers <= 255 for part in parts)
-
-
-@pytest.mark.parametrize("overrides", LOSSES, ids=" ".join)
-def test_every_loss_is_lowered_and_asks_nothing(overrides):
-    parts, _ = lower_training(small_experiment("smoke", overrides), assemble=False, names=NAMES)
-    assert len(parts) == 2
-    loss = {part.name: part for part in parts}["the loss"]
-    assert loss.graphs == ["forward", "backward"]
-    assert loss.flops > 0
+@pytest.mark.parametrize("overrides", UPDATES, ids=" ".join)
+def test_every_update_is_lowered_and_asks_nothing(overrides):
+    names = ("the update", "the advantage function")
+    *_, update = parts = lower_training(small_experiment("smoke", overrides), assemble=False, names=names)[0]
+    assert update.name == "the update" and update.flops > 0
     assert all(part.waits == 0 for part in parts)
 
 

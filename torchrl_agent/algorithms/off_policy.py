@@ -86,9 +86,10 @@ class OffPolicy(Algorithm):
         super().__init__(agent, config, rows, acceleration)
         self.target = self.make_target()
         self.replay = self._make_replay(rows)
-        compiled = self.acceleration.advantages and self.device.type == "cpu"
+        on_host = self.device.type == "cpu"  # a GPU captures these as CUDA graphs
+        compiled = self.acceleration.advantages and on_host
         self._transitions = TracedFunction("the n-step function", self._assemble, compiled)
-        traced = isinstance(self.updater, TracedUpdater) and not config.hindsight
+        traced = isinstance(self.updater, TracedUpdater) and on_host and not config.hindsight
         self._once = TracedFunction("the update", lambda nothing: self._learn_once(), traced)
         self.program = self._once if traced else self.program
         self.accelerated = (self._transitions, self._once, self.updater.program)

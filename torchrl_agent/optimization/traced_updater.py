@@ -1,4 +1,4 @@
-"""Updates as one program each, for small networks on a CPU: their Python takes longer than their arithmetic."""
+"""Updates as one program each: small networks cost a CPU more Python, and a GPU more launches, than arithmetic."""
 
 from __future__ import annotations
 
@@ -84,11 +84,10 @@ def make_updater(
     precision: str = "float32",
     **options: Any,
 ) -> Updater:
-    """Make an updater that compiles its loss, or its whole update where that can be ``traced``: on a CPU, on one rank,
-    with Adam of :func:`~torchrl_agent.optimization.adam.make_adam` and without gradient scaling.
+    """Make an updater that compiles its loss, or its whole update where that can be ``traced``: on one rank, with Adam
+    of :func:`~torchrl_agent.optimization.adam.make_adam` and without gradient scaling.
     """
-    on_host = optimizer.param_groups[0]["params"][0].device.type == "cpu"  # a GPU's updates are CUDA graphs
     plain = ranks.size() == 1 and not shards and precision != "float16"
-    if compile and traced and on_host and plain and is_plain_adam(optimizer):
+    if compile and traced and plain and is_plain_adam(optimizer):
         return TracedUpdater(loss, optimizer, *args, precision=precision, **options)
     return Updater(loss, optimizer, *args, shards=shards, precision=precision, compile=compile, **options)

@@ -19,7 +19,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from typing_extensions import override
 
 from torchrl_agent.core import ranks
@@ -27,6 +27,9 @@ from torchrl_agent.core.spans import span
 from torchrl_agent.optimization.compilation import CompiledFunction, reason
 
 logger = logging.getLogger(__name__)
+
+ON_GPU = {"combo_kernels": True}
+"""Inductor's options for programs on a GPU: kernels that do not depend on each other are one launch."""
 
 
 class TracedFunction(CompiledFunction):
@@ -92,22 +95,36 @@ class _Program:
     """A traced and compiled function for entries of certain shapes."""
 
     def __init__(self, function: Callable, entries: dict[Any, Tensor], like: TensorDictBase) -> None:
-        def flat(*values: Tensor) -> list[Tensor]:
-            result = function(TensorDict(dict(zip(entries, values, strict=True)), like.batch_size))
-            leaves, self._structure = tree_flatten(result)
-            return leaves
-
-        values = [value.detach() for value in entries.values()]
-        with _compiling(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Using lock_", UserWarning)  # nothing is unlocked
-            traced = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)(*values)
-        self._captured = _as_inputs(traced)
+        traced, inputs, self._structure = trace(function, entries, like)
+        self._captured = inputs[len(entries) :]
         with torch.no_grad():
-            self._run = generate(traced, [*values, *self._captured])
+            self._run = generate(traced, inputs)
 
     def __call__(self, values: list[Tensor]) -> Any:
         with torch.no_grad():
             return tree_unflatten(self._run(*values, *self._captured), self._structure)
+
+
+def trace(
+    function: Callable[[TensorDictBase], Any], entries: dict[Any, Tensor], like: TensorDictBase
+) -> tuple[fx.GraphModule, list[Tensor], TreeSpec]:
+    """Trace a function of a tensordict like this one; returns its graph, the graph's inputs (the entries, then the
+    tensors that the function uses besides them), and the structure of its result.
+    """
+    structure: list[TreeSpec] = []
+
+    def flat(*values: Tensor) -> list[Tensor]:
+        given = TensorDict(batch_size=like.batch_size, device=like.device)
+        result = function(given.update(dict(zip(entries, values, strict=True))))
+        leaves, spec = tree_flatten(result)
+        structure[:] = [spec]
+        return leaves
+
+    values = [value.detach() for value in entries.values()]
+    with _compiling(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Using lock_", UserWarning)  # nothing is unlocked
+        traced = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)(*values)
+    return traced, [*values, *_as_inputs(traced)], structure[0]
 
 
 @contextmanager
@@ -123,8 +140,8 @@ def _compiling() -> Iterator[None]:
 
 def generate(traced: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., list[Tensor]]:
     """Generate code for a traced function; on a CPU it draws the random numbers that the function itself would draw."""
-    options = {"fallback_random": all(value.device.type == "cpu" for value in inputs)}
-    return torch._inductor.compile(traced, inputs, options=options)
+    on_host = all(value.device.type == "cpu" for value in inputs)
+    return torch._inductor.compile(traced, inputs, options={"fallback_random": True} if on_host else ON_GPU)
 
 
 def _as_inputs(traced: fx.GraphModule) -> list[Tensor]:

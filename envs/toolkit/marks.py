@@ -28,6 +28,9 @@ class Term:
     def __mul__(self, other: Number) -> Term:
         return Term(["*", self.plain, _plain(other)])
 
+    def __mod__(self, other: Number) -> Term:
+        return Term(["%", self.plain, _plain(other)])
+
     __radd__, __rmul__ = __add__, __mul__
 
     def cos(self) -> Term:
@@ -51,7 +54,7 @@ def _plain(number: Number) -> Any:
 class Marks:
     """Drawing of ``size`` (width, height) pixels, like a :class:`~envs.toolkit.drawing.Canvas`: points are in units of
     the world, drawn at pixel ``origin + scale * point``. Each method draws ``count`` shapes, those whose term ``shown``
-    is above 0.
+    is above 0; a ``rim`` has a ``width`` in pixels.
     """
 
     def __init__(self, size: tuple[int, int], ground: Color, origin: Point, scale: float) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from envs.base.episode import EpisodeStats
 from envs.toolkit.drawing import Canvas, Color, Point, check_picture, mix, regular
-from envs.toolkit.marks import Marks, entry
+from envs.toolkit.marks import Marks, Term, entry
 from envs.toolkit.records import row
 from envs.town.panel import (
     DANGER,
@@ -43,6 +43,7 @@ FIELD: Color = (21, 26, 38)
 SEEN: Color = (34, 42, 60)
 GRID: Color = (40, 48, 68)
 WALL: Color = (70, 82, 108)
+CLOSED: Color = mix(FIELD, FAINT, 0.35)
 WINDOW: Color = (150, 196, 255)
 
 Window = tuple[int, int, int, int]
@@ -117,33 +118,53 @@ def scene(state: State, episode: EpisodeStats, world: int, rules: Rules) -> dict
 def marks(rules: Rules) -> dict[str, Any]:
     """Return the drawing of any moment of a town, which a page makes of its record, and what can be pointed at."""
     corner, cell = viewport(rules.width, rules.height, SCENE_SIZE)
-    found, short, slots = Marks(SCENE_SIZE, GROUND, corner, cell), labels(rules.kinds), rules.places_per_kind
+    found, step = Marks(SCENE_SIZE, GROUND, corner, cell), entry("state.step", 0, 0)
     found.box((0, 0), (rules.width, rules.height), FIELD, rim=WALL)
-    for index, kind in enumerate(rules.kinds):
-        x, y = (entry(f"state.layout.{axis}", index * slots) for axis in "xy")
-        color, there = kind_color(rules, kind), x + 1  # a place that is not there is at -1
-        if kind in rules.deployed:
-            opposite = (x + 0.93, y + 0.93)
-            found.box((x + 0.07, y + 0.07), opposite, mix(FIELD, color, 0.38), slots, rim=color, shown=there)
-            tone, letters = mix(color, WORDS, 0.75), min(cell * 0.25, 22)
-            found.text((x + 0.5, y + 0.23), [short[index]] * slots, letters, tone, slots, shown=there)
+    closed = _mark_places(found, rules, step)
     for agent in range(rules.population):
         x, y, alive = (entry(f"state.agents.{part}", agent, 0) for part in ("x", "y", "alive"))
         aside = 0.5 + 0.14 * (agent - (rules.population - 1) / 2) / max(1.0, rules.population / 4)
-        found.disc((x + aside, y + 0.65), 0.21, INK, rim=LIVING, shown=alive)
-        found.text((x + aside, y + 0.65), [str(agent)], min(cell * 0.25, 20), LIVING, shown=alive)
+        found.disc((x + aside, y + 0.65), 0.21, LIVING, rim=FAINT, width=cell / 22, shown=alive)
+        found.text((x + aside, y + 0.65), [str(agent)], min(cell * 0.25, 20), INK, shown=alive)
     for index, name in enumerate(rules.meter_names):
         found.entry(name, entry("state.meters", index * rules.population), 1.0, meter_color(index))
-    found.entry("hour of the game", entry("state.step", 0, 0))
+    found.entry("hour", step % HOURS)
     grid = {"corner": list(corner), "cell": cell, "columns": rules.width, "rows": rules.height}
-    places = [rules.kinds[slot // slots] for slot in range(rules.num_slots)]
-    return {**found.plain(), "grid": grid, "reach": rules.view, "places": places, "agents": rules.population}
+    places = [rules.kinds[slot // rules.places_per_kind] for slot in range(rules.num_slots)]
+    more = {"grid": grid, "reach": rules.view, "places": places, "closed": closed, "agents": rules.population}
+    return {**found.plain(), **more}
+
+
+def _mark_places(found: Marks, rules: Rules, step: Term) -> dict[str, Any]:
+    """Mark the places; return by kind a term that is above 0 while it is closed, of kinds that close."""
+    short, colors = labels(rules.kinds), [kind_color(rules, kind) for kind in rules.kinds]
+    closed, slots, cell = {}, rules.places_per_kind, found.scale
+    for index, kind in enumerate(rules.kinds):
+        if kind not in rules.deployed:
+            continue
+        x, y = (entry(f"state.layout.{axis}", index * slots) for axis in "xy")
+        there = x + 1  # a place that is not there is at -1
+        looks = [(colors[index], there)]
+        opens, closes = rules.affordances[kind].hours
+        if rules.clock and closes - opens < HOURS:
+            late = (step - opens) % HOURS - (closes - opens - 1)
+            closed[kind] = late.plain
+            looks.append((CLOSED, there * late))
+        outline = _shape(x, y, colors[:index].count(colors[index]))
+        for color, shown in looks:
+            tone, letters, rim = mix(color, WORDS, 0.75), min(cell * 0.25, 22), max(1.0, cell / 22)
+            found.polygon(outline, mix(FIELD, color, 0.38), slots, rim=color, width=rim, shown=shown)
+            found.text((x + 0.5, y + 0.23), [short[index]] * slots, letters, tone, slots, shown=shown)
+    return closed
 
 
 def legend(rules: Rules) -> dict[str, Color]:
-    """Color of each meter, and of each kind of place that the town has, which is that of the meter it raises most."""
+    """Color of each meter, of each kind of place that the town has, which is that of the meter it raises most, and of
+    closed places.
+    """
     meters = {name: meter_color(index) for index, name in enumerate(rules.meter_names)}
-    return {**meters, **{kind: kind_color(rules, kind) for kind in rules.kinds if kind in rules.deployed}}
+    kinds = {kind: kind_color(rules, kind) for kind in rules.kinds if kind in rules.deployed}
+    return {**meters, **kinds, **({"closed": CLOSED} if rules.clock else {})}
 
 
 def window_colors(rules: Rules) -> list[Color]:
@@ -207,7 +228,7 @@ def _draw_places(canvas: Canvas, one: State, rules: Rules, window: Window | None
         index = slot // rules.places_per_kind
         seen = window is not None and window[0] <= x < window[2] and window[1] <= y < window[3]
         ground = SEEN if seen else FIELD
-        color = colors[index] if is_open(one, rules, rules.kinds[index]) else mix(ground, FAINT, 0.35)
+        color = colors[index] if is_open(one, rules, rules.kinds[index]) else CLOSED
         same = colors[:index].count(colors[index])
         canvas.polygon(_shape(x, y, same), mix(ground, color, 0.38), color, max(1.0, canvas.scale / 22))
         if canvas.scale < ROOMY:
@@ -233,8 +254,8 @@ def _draw_beside(canvas: Canvas, words: str, cell: tuple[int, int], one: State, 
     centered(canvas, (x + side * 0.75 * letters, y), words, letters, color)
 
 
-def _shape(x: int, y: int, index: int) -> list[Point]:
-    """Outline of a place: kinds that share a color differ in it."""
+def _shape(x: Any, y: Any, index: int) -> list[Any]:
+    """Outline of a place, of numbers or of terms: kinds that share a color differ in it."""
     if index == 0:
         return [(x + 0.07, y + 0.07), (x + 0.93, y + 0.07), (x + 0.93, y + 0.93), (x + 0.07, y + 0.93)]
     corners, angle = ((6, 0.0), (8, math.tau / 16), (3, math.tau / 4), (4, 0.0))[(index - 1) % 4]

@@ -1,7 +1,14 @@
 "use strict";
 /* Marks of a world (envs/toolkit/marks.py) and numbers of its record make a scene. */
 
-const markOperations = { "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, cos: Math.cos, sin: Math.sin };
+const markOperations = {
+  "+": (a, b) => a + b,
+  "-": (a, b) => a - b,
+  "*": (a, b) => a * b,
+  "%": (a, b) => ((a % b) + b) % b,
+  cos: Math.cos,
+  sin: Math.sin,
+};
 
 /** Return the number of a term for the i-th shape. */
 function markNumber(term, record, i) {
@@ -22,7 +29,7 @@ function sceneOf(marks, record) {
       const points = mark.points.flatMap((point) =>
         point.map((term, axis) => round(origin[axis] + scale * markNumber(term, record, i))),
       );
-      const rest = mark.stroke || mark.size ? [mark.stroke, mark.stroke ? 1 : null] : [];
+      const rest = mark.stroke || mark.size ? [mark.stroke, mark.stroke ? round(mark.width ?? 1) : null] : [];
       const size = mark.size ? [round(mark.size)] : [];
       shapes.push([mark.kind, points, mark.fill, ...rest, ...size, ...(mark.words ? [mark.words[i], "center"] : [])]);
     }
@@ -33,6 +40,7 @@ function sceneOf(marks, record) {
   const agents = Array.from({ length: marks.agents }, (_, i) =>
     ["x", "y", "alive"].map((part) => at(`state.agents.${part}`, i)),
   );
-  const places = marks.places.map((kind, slot) => [kind, at("state.layout.x", slot), at("state.layout.y", slot), true]);
+  const open = (kind) => !(kind in marks.closed && markNumber(marks.closed[kind], record, 0) > 0);
+  const places = marks.places.map((kind, slot) => [kind, at("state.layout.x", slot), at("state.layout.y", slot), open(kind)]);
   return { ...scene, grid: marks.grid, reach: marks.reach, agents, places: places.filter(([, x]) => x >= 0) };
 }

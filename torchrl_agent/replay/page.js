@@ -70,6 +70,21 @@ class Replay {
     this.draw();
   }
 
+  /** Return the modules that surprise in the episode. */
+  surprised() {
+    const thoughts = this.episode.thoughts.flat().filter((thought) => thought);
+    return new Set(thoughts.flatMap((thought) => thought.surprises.map(moduleOf)));
+  }
+
+  /** Return the layers that the record has something for. */
+  offered() {
+    const { scenes, thoughts, what_if } = this.episode;
+    if (!scenes[0] || !scenes[0].grid) return [];
+    const first = thoughts[0].find((thought) => thought) || {};
+    const has = { sight: scenes[0].reach !== null, dreams: first.dreams, follows: what_if, others: first.others && first.others.number.length };
+    return Object.keys(LAYERS).filter((layer) => has[layer]);
+  }
+
   nextSurprise() {
     for (let step = this.state.step + 1; step < this.steps; step++) {
       const thought = this.thought(step);
@@ -104,14 +119,12 @@ class Replay {
       const choose = () => this.change({ agent, action: null });
       byId("agents").append(make("button", { type: "button", "data-agent": agent, onclick: choose }, `agent ${agent}`));
     }
-    if (this.episode.scenes[0] && this.episode.scenes[0].grid) {
-      for (const [layer, label] of Object.entries(LAYERS)) {
-        const flip = () => {
-          this.layers[layer] = !this.layers[layer];
-          this.draw();
-        };
-        byId("layers").append(make("button", { type: "button", "data-layer": layer, onclick: flip }, label));
-      }
+    for (const layer of this.offered()) {
+      const flip = () => {
+        this.layers[layer] = !this.layers[layer];
+        this.draw();
+      };
+      byId("layers").append(make("button", { type: "button", "data-layer": layer, onclick: flip }, LAYERS[layer]));
     }
     showLegend(byId("things"), record.names);
     byId("growth").hidden = record.episodes.length < 2;
@@ -121,6 +134,7 @@ class Replay {
     byId("back").onclick = () => this.change({ step: this.state.step - 1 });
     byId("forward").onclick = () => this.change({ step: this.state.step + 1 });
     byId("surprise").onclick = () => this.nextSurprise();
+    byId("surprise").hidden = this.surprised().size === 0;
     byId("play").onclick = () => this.play();
     byId("timeline").onclick = (event) => {
       const box = byId("timeline").getBoundingClientRect();

@@ -29,6 +29,8 @@ const decimals = (values) => {
   return spread > 0 ? Math.min(Math.max(1 - Math.floor(Math.log10(spread)), 2), 3) : 2;
 };
 const best = (values) => values.reduce((top, value, index) => (value > values[top] ? index : top), 0);
+/** Return the module that a surprise is about. */
+const moduleOf = (surprise) => surprise.split(":")[0];
 const words = (name) => name.replaceAll("_", " ");
 
 function card(title, color, ...children) {
@@ -39,7 +41,12 @@ function card(title, color, ...children) {
 /** Fill an element with the colors of things in the world's pictures; meters have those of their curves and bars. */
 function showLegend(element, names) {
   const things = Object.entries(names.legend || {}).filter(([name]) => !names.meters.includes(name));
-  element.replaceChildren(...things.map(([name, color]) => make("span", {}, dot(color), name)));
+  element.replaceChildren(...things.map(([name, color]) => item(name, color)));
+}
+
+/** Return a name in a legend, behind its color. */
+function item(name, color) {
+  return make("span", {}, dot(color), name);
 }
 
 function dot(color) {
@@ -96,7 +103,7 @@ function sentence(view) {
 
 function why(view) {
   const said = view.thought.surprises.map((text) =>
-    make("p", { class: "surprise", color: MODULE_COLORS[text.split(":")[0]] }, text),
+    make("p", { class: "surprise", color: MODULE_COLORS[moduleOf(text)] }, text),
   );
   return card("Why", null, make("p", { class: "sentence" }, sentence(view)), ...said);
 }
@@ -164,7 +171,7 @@ function goal({ thought, names }) {
   if (!thought.goal) return null;
   const { type, probabilities, left, decided } = thought.goal;
   const chips = names.goals.map((name, index) =>
-    make("span", index === type ? { class: "on" } : {}, `${name} ${percent(probabilities[index])}`),
+    make("span", index === type ? { class: "on" } : {}, dot(goalColor(names, index)), `${name} ${percent(probabilities[index])}`),
   );
   const held = decided ? "chosen in this step" : `held for ${left} more steps`;
   return card("Goal", "var(--policy)", make("div", { class: "row chips" }, ...chips), make("p", { class: "note" }, held));

@@ -13,6 +13,8 @@ const ARROWS = {
   w: ["wait", "idle"],
 };
 
+const KEYS = { ArrowUp: "↑", ArrowDown: "↓", ArrowLeft: "←", ArrowRight: "→", " ": "space" };
+
 class Play {
   constructor(data) {
     this.data = data;
@@ -134,9 +136,10 @@ class Play {
   }
 
   help() {
-    const named = Object.keys(ARROWS).filter((key) => this.actionOf(key) !== null);
-    const keys = named.map((key) => `${{ " ": "space" }[key] || key.replace("Arrow", "")}: ${this.name(this.actionOf(key))}`);
-    return `${keys.join(", ")}; digits: all actions`;
+    const { actions } = this.data.names;
+    const keysOf = (action) => Object.keys(ARROWS).filter((key) => this.actionOf(key) === action).map((key) => KEYS[key] || key);
+    const named = actions.map((name, action) => [keysOf(action), name]).filter(([keys]) => keys.length);
+    return `${named.map(([keys, name]) => `${keys.join(" or ")} ${name}`).join(", ")}; digits 1 to ${actions.length}: any action`;
   }
 
   /** Return the action of a key, or null. */
@@ -230,7 +233,7 @@ class Play {
         { class: "bar" },
         make("span", {}, name),
         full ? track(value / full, color) : make("span"),
-        make("span", {}, Number.isInteger(value) ? `${value}` : number(value)),
+        make("span", {}, full === 1 ? number(value) : `${Math.round(value)}`),
       ),
     );
     return card(this.data.agents > 1 ? `You are agent ${this.seat}` : "You", null, ...bars);

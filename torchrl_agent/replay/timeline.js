@@ -1,8 +1,13 @@
 "use strict";
 /* The timeline below the world, of the agent that is shown. */
 
-const GOAL_COLORS = ["#e69f00", "#56b4e9", "#26c28c", "#de87b9", "#f0e442", "#487ce4", "#c4c8d6"];
+const GOAL_COLORS = ["#b8a4ea", "#a9714b", "#9ad14b", "#5fd3d3", "#ffb3a7", "#8c95ad"]; // not those of meters
 const SURPRISE_COLORS = { perception: "#56b4e9", "world model": "#e69f00", "social model": "#de87b9", policy: "#26c28c" };
+
+/** Return the color of a goal: that of the meter of its name, if there is one. */
+function goalColor(names, index) {
+  return (names.legend || {})[names.goals[index]] || GOAL_COLORS[index % GOAL_COLORS.length];
+}
 
 /** Draw surprises, changed choices, own meters or the value, and goals over the steps. */
 function drawTimeline(replay, canvas) {
@@ -21,7 +26,7 @@ function drawTimeline(replay, canvas) {
   for (let step = 0; step < replay.steps; step++) {
     const thought = replay.thought(step);
     if (!thought) continue;
-    const modules = [...new Set(thought.surprises.map((text) => text.split(":")[0]))];
+    const modules = [...new Set(thought.surprises.map(moduleOf))];
     modules.forEach((module, index) => {
       pen.fillStyle = SURPRISE_COLORS[module] || LAYER_COLORS.plain;
       pen.fillRect(x(step) - 1.5, 5 + 5 * index, 3, 4);
@@ -31,7 +36,7 @@ function drawTimeline(replay, canvas) {
       pen.fillRect(x(step) - wide / 2, 28, wide, 8);
     }
     if (thought.goal) {
-      pen.fillStyle = GOAL_COLORS[thought.goal.type % GOAL_COLORS.length];
+      pen.fillStyle = goalColor(replay.record.names, thought.goal.type);
       pen.fillRect(x(step) - wide / 2, height - 14, wide + 0.5, 9);
     }
   }
@@ -47,12 +52,12 @@ function drawCurves(replay, pen, x, height) {
   const curves = meters.map(([name, index]) => [name, (thought) => thought.own[index], 0, 1]);
   if (!curves.length) {
     const found = replay.episode.thoughts.map((here) => here[replay.state.agent]?.value ?? 0);
-    curves.push(["value", (thought) => thought.value, Math.min(...found), Math.max(...found)]);
+    const [low, high] = [Math.min(...found), Math.max(...found)];
+    curves.push([`value, ${number(low)} to ${number(high)}`, (thought) => thought.value, low, high]);
   }
-  const minds = names.modules.length ? "Above: surprises by module; red: another choice without the module; " : "";
-  byId("legend").replaceChildren(`${minds}${names.goals.length ? "below: goals; " : ""}curves:`);
-  curves.forEach(([name, read, low, high], number) => {
-    const color = (names.legend || {})[name] || GOAL_COLORS[number % GOAL_COLORS.length];
+  byId("legend").replaceChildren(...marksOf(replay), make("span", {}, "Curves:"));
+  curves.forEach(([name, read, low, high], place) => {
+    const color = (names.legend || {})[name] || GOAL_COLORS[place % GOAL_COLORS.length];
     pen.strokeStyle = color;
     pen.lineWidth = 1.5;
     pen.beginPath();
@@ -64,6 +69,18 @@ function drawCurves(replay, pen, x, height) {
       else pen.moveTo(x(step), y);
     }
     pen.stroke();
-    byId("legend").append(dot(color), name);
+    byId("legend").append(item(name, color));
   });
+}
+
+/** Return the legend of what the timeline marks above and below its curves. */
+function marksOf(replay) {
+  const { names } = replay.record;
+  const surprised = [...replay.surprised()].map((module) => item(module, SURPRISE_COLORS[module] || LAYER_COLORS.plain));
+  const goals = names.goals.map((name, index) => item(name, goalColor(names, index)));
+  return [
+    ...(surprised.length ? [make("span", {}, "Above, surprises:"), ...surprised] : []),
+    ...(replay.state.without ? [item(`another choice without ${words(replay.state.without)}`, LAYER_COLORS.wrong)] : []),
+    ...(goals.length ? [make("span", {}, "Below, goals:"), ...goals] : []),
+  ];
 }

@@ -42,6 +42,17 @@ def centers(scene, kind):
     return [[shape[2], *shape[1]] for shape in scene["shapes"] if shape[0] == kind]
 
 
+def places(scene):
+    """Colors and widths of the places that are drawn, by their cells: what is drawn last is seen."""
+    corner, cell = scene["grid"]["corner"], scene["grid"]["cell"]
+    outlines = [shape for shape in scene["shapes"] if shape[0] == "polygon"]
+    middles = [[sum(shape[1][axis::2]) * 2 / len(shape[1]) for axis in (0, 1)] for shape in outlines]
+    return {
+        tuple(int((at - start) // cell) for at, start in zip(middle, corner, strict=True)): shape[2:5]
+        for middle, shape in zip(middles, outlines, strict=True)
+    }
+
+
 def assert_near(ours, theirs):
     """The same colors, at places that differ by rounding at most."""
     assert [color for color, *_ in ours] == [color for color, *_ in theirs]
@@ -64,17 +75,20 @@ def test_marks_draw_what_the_picture_shows(make):
 
 
 @pytest.mark.skipif(NODE is None, reason="Node, which runs the page's scripts, is not installed")
-def test_a_town_is_drawn_with_what_can_be_pointed_at():
+@pytest.mark.parametrize("hour", [2, 12])
+def test_a_town_is_drawn_as_in_its_picture_with_what_can_be_pointed_at(hour):
     env = TownEnv(1, seed=3, level="L6", num_agents=3)
     env.reset()
+    env.rollout(hour)
     ours, picture = scene_in_node(env), env.scene(0)
     assert ours["agents"] == [list(map(int, place)) for place in picture["agents"]]
-    assert [place[:3] for place in ours["places"]] == [place[:3] for place in picture["places"]]
+    assert ours["places"] == picture["places"]
+    assert {open for *_, open in ours["places"]} == {True, False}
     assert ours["reach"] == picture["reach"]
     assert ours["grid"]["columns"] == picture["grid"]["columns"]
     assert ours["grid"]["corner"] == pytest.approx(picture["grid"]["corner"], abs=0.1)
-    assert len(centers(ours, "disc")) == 3
-    assert len(centers(ours, "box")) == 1 + len(ours["places"])
+    assert places(ours) == places(picture)
+    assert {color for color, *_ in centers(ours, "disc")} < {color for color, *_ in centers(picture, "disc")}
 
 
 def test_one_palette_is_in_pictures_replays_and_games(village):

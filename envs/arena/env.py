@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from envs.arena.dynamics import advance
 from envs.arena.mirror import choose_mirrors, exchanged, mirrored
-from envs.arena.observation import MODES, PICTURES, observation_names, observe
-from envs.arena.picture import SIZE, draw, marks, sketch
+from envs.arena.observation import MODES, PICTURES, observation_names, observe, observed
+from envs.arena.picture import SIZE, draw, marks, scene
 from envs.arena.rules import ACTIONS, Difficulty, Rules, make_rules
 from envs.arena.scoring import ends, reward, reward_parts, statistics
 from envs.arena.scripted import ScriptedPlayer
@@ -191,8 +191,8 @@ class ArenaEnv(World):
         return draw(self.state, self.episode, world, self.rules, size)
 
     def scene(self, world: int = 0) -> dict[str, Any]:
-        """Return the drawing of one world's present state as vectors."""
-        return sketch(self.state, self.episode, world, self.rules).vectors()
+        """Return the drawing of one world's present state as vectors, with lines to what the ship observes."""
+        return scene(self.state, self.episode, world, self.rules, observed(self.mode))
 
     def marks(self) -> dict[str, Any]:
         """Return the drawing of any moment as shapes whose numbers are read from the record."""

@@ -63,6 +63,13 @@ def observation_names(mode: str) -> dict[str, tuple[str, ...]]:
     return {"observation": CHANNELS if mode == "heatmap" else VECTORS[mode]}
 
 
+def observed(mode: str) -> tuple[int, int, int]:
+    """Return how many of the nearest enemies, spawners and enemies' shots a mode describes one by one."""
+    if mode in PICTURES:
+        return 0, 0, 0
+    return 2, 2, 5 if mode in ("extended", "offsets") else 1
+
+
 def observe(state: State, rules: Rules, mode: str, style: int) -> dict[str, Tensor]:
     """Compute the observations of ships of a style by key, float32 [N, size], or [N, C, H, W] for pictures; ``pixels``
     are bytes.

@@ -64,6 +64,24 @@ def sketch(state: State, episode: EpisodeStats, world: int, rules: Rules, size: 
     return canvas
 
 
+def scene(state: State, episode: EpisodeStats, world: int, rules: Rules, counts: Sequence[int]) -> dict[str, Any]:
+    """Return the drawing as vectors, with lines to the ``counts`` nearest enemies, spawners and shots."""
+    (one,) = row(world, state)
+    canvas = sketch(state, episode, world, rules)
+    enemies, spawners, shots = one.enemies, one.spawners, one.enemy_shots
+    kinds = ((enemies, enemies.health), (spawners, spawners.health), (shots, shots.life))
+    found = [sights(canvas, one.ship, *kind, count) for kind, count in zip(kinds, counts, strict=True)]
+    return {**canvas.vectors(), "sights": [[line for lines in found for line in lines]]}
+
+
+def sights(canvas: Canvas, ship: Any, things: Any, health: list[float], count: int) -> list[list[float]]:
+    """Return lines [x, y, x, y] in pixels from a ship to the ``count`` living things that are nearest to it."""
+    here = (ship.x, ship.y)
+    near = sorted(_living(things, health, "x", "y"), key=lambda there: math.dist(here, there))
+    places = [[*here, *there] for there in near[:count]]
+    return [[round(canvas.origin[i % 2] + canvas.scale * at, 1) for i, at in enumerate(line)] for line in places]
+
+
 def viewport(rules: Rules, size: tuple[int, int]) -> tuple[Point, float]:
     """Return the pixel of the field's upper left corner, and pixels per unit; it is centered below the header."""
     width, height = size

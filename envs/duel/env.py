@@ -18,7 +18,7 @@ from envs.base.game import Names
 from envs.base.world import World
 from envs.duel.dynamics import advance, ends, result, reward
 from envs.duel.observation import NAMES, observe
-from envs.duel.picture import SIZE, draw, marks, sketch
+from envs.duel.picture import SIZE, draw, marks, scene
 from envs.duel.rules import DUEL, SEATS
 from envs.duel.scripted import ScriptedPlayer, play
 from envs.duel.state import STREAM_OPPONENT, State, spawn
@@ -160,8 +160,8 @@ class DuelEnv(World):
         return draw(self.state, world, self.rules, size)
 
     def scene(self, world: int = 0) -> dict[str, Any]:
-        """Return the drawing of one world's present state as vectors."""
-        return sketch(self.state, world, self.rules).vectors()
+        """Return the drawing of one world's present state as vectors, with lines to what each ship observes."""
+        return scene(self.state, world, self.rules)
 
     def marks(self) -> dict[str, Any]:
         """Return the drawing of any moment as shapes whose numbers are read from the record."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,10 +19,12 @@ from envs.arena.picture import (
     mark_ship,
     mark_shots,
     marked_field,
+    sights,
     viewport,
 )
 from envs.arena.rules import Rules
 from envs.arena.state import Projectiles, Ship
+from envs.duel.observation import SHOTS_SEEN
 from envs.duel.rules import SEATS
 from envs.duel.state import State
 from envs.toolkit.drawing import Canvas, Color, check_picture
@@ -57,6 +61,18 @@ def sketch(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE)
         entries.append((NAMES[seat], f"{ship.health:.0f}", health_color(ship.health / rules.ship_health)))
     draw_entries(canvas, entries, rules)
     return canvas
+
+
+def scene(state: State, world: int, rules: Rules) -> dict[str, Any]:
+    """Return the drawing as vectors, and ``sights`` of each ship: the other one, and its shots that are nearest."""
+    (one,) = row(world, state)
+    canvas, lines = sketch(state, world, rules), []
+    for seat in range(SEATS):
+        ship = Ship(*(values[seat] for values in one.ships))
+        other = Ship(*([values[1 - seat]] for values in one.ships))
+        shots = Projectiles(*([slot[1 - seat] for slot in values] for values in one.shots))
+        lines.append([*sights(canvas, ship, other, [1.0], 1), *sights(canvas, ship, shots, shots.life, SHOTS_SEEN)])
+    return {**canvas.vectors(), "sights": lines}
 
 
 def marks(rules: Rules) -> Marks:

@@ -18,7 +18,7 @@ from envs.base.world import World
 from envs.growth.actions import Tables, action_mask, head_mask, legal_slots, make_tables
 from envs.growth.dynamics import advance
 from envs.growth.hosts import EXAMPLES, OwnHost, example
-from envs.growth.observation import SIZE, draw, names, observe
+from envs.growth.observation import COLORS, SIZE, draw, names, observe, sketch
 from envs.growth.rules import HEADS, OPERATIONS, Rules, make_rules
 from envs.growth.scoring import ends, events, potential, statistics
 from envs.growth.scripted import players
@@ -171,9 +171,11 @@ class GrowthEnv(World):
 
     @override
     def names(self) -> Names:
-        """Return names of the values of the first head, the slots, of the heads and the observation's components."""
-        places = [f"slot {slot}" for slot in range(self.rules.slots)]
-        return {"actions": places, "heads": HEADS, "observation": {"observation": names(self.rules)}}
+        """Return names of the values of the first head, the slots, of the heads and the observation's components, and
+        the colors of stages.
+        """
+        places, observed = [f"slot {slot}" for slot in range(self.rules.slots)], {"observation": names(self.rules)}
+        return {"actions": places, "heads": HEADS, "observation": observed, "legend": COLORS}
 
     @override
     def players(self) -> dict[str, TensorDictModuleBase]:
@@ -192,6 +194,10 @@ class GrowthEnv(World):
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
         """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""
         return draw(self.state, world, self.rules, size)
+
+    def scene(self, world: int = 0) -> dict[str, Any]:
+        """Return the drawing of one world's present state as vectors."""
+        return sketch(self.state, world, self.rules).vectors()
 
     @override
     def extra_repr(self) -> str:

@@ -124,7 +124,12 @@ COLORS: dict[str, Color] = {
 
 
 def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> NDArray[np.uint8]:
-    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
+    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels."""
+    return sketch(state, world, rules, size).picture()
+
+
+def sketch(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> Canvas:
+    """Return the drawing of world number ``world`` of a batch.
 
     Above, the accuracy of the network (blue) and of its twin without modules (gray). Below, a band for each slot whose
     color is the stage and whose filled height is alpha.
@@ -160,4 +165,4 @@ def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -
             canvas.text((left + 6, upper + 0.2 * band), text, 11, WORDS)
     words = f"step {step}   level {level}   accuracy {measures.accuracy:.2f}   twin {measures.twin:.2f}"
     canvas.text((left, 0.06 * height), f"{words}   {OPERATIONS[books.operation]}", 13, WORDS)
-    return canvas.picture()
+    return canvas

@@ -1,12 +1,12 @@
 "use strict";
 /* The replay: its state stands in the URL's fragment, and every change draws the page anew. */
 
-const LAYERS = { sight: "sight", dreams: "dreams", follows: "what follows", others: "thoughts of others" };
+const LAYERS = { observed: "what it observes", sight: "sight", dreams: "dreams", follows: "what follows", others: "thoughts of others" };
 
 class Replay {
   constructor(record) {
     this.record = record;
-    this.layers = { sight: true, dreams: true, follows: true, others: true };
+    this.layers = { observed: true, sight: true, dreams: true, follows: true, others: true };
     this.state = { step: 0, agent: record.first || 0, action: null, without: null, checkpoint: record.episodes.length - 1, cell: null };
     this.playing = null;
     this.images = new Map();
@@ -79,7 +79,8 @@ class Replay {
   /** Return the layers that the record has something for. */
   offered() {
     const { scenes, thoughts, what_if } = this.episode;
-    if (!scenes[0] || !scenes[0].grid) return [];
+    if (!scenes[0]) return [];
+    if (!scenes[0].grid) return scenes[0].sights ? ["observed"] : [];
     const first = thoughts[0].find((thought) => thought) || {};
     const has = { sight: scenes[0].reach !== null, dreams: first.dreams, follows: what_if, others: first.others && first.others.number.length };
     return Object.keys(LAYERS).filter((layer) => has[layer]);
@@ -234,6 +235,7 @@ class Replay {
     const pen = beginScene(canvas, scene);
     if (scene.jpeg) this.drawImage(pen, scene);
     else drawShapes(pen, scene.shapes);
+    if (scene.sights && this.layers.observed) drawSights(pen, scene.sights[this.state.agent] || []);
     if (scene.grid) this.drawThoughts(pen, scene, view);
   }
 

@@ -105,7 +105,7 @@ class Play {
   build() {
     const { data } = this;
     byId("title").textContent = `Play: ${data.run}`;
-    const others = data.programs.policy ? "the others are trained agents; " : "";
+    const others = data.programs.policy && data.agents > 1 ? "the others are trained agents; " : "";
     byId("about").textContent = `${data.world.name}; ${others}${this.help()}`;
     for (let agent = 0; agent < data.agents && data.agents > 1; agent++) {
       const sit = () => {

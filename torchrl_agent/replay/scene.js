@@ -87,6 +87,25 @@ function drawSight(pen, scene, agent, shade = 0.72) {
   pen.restore();
 }
 
+/** Draw lines `[x, y, x, y]` from an agent to what it observes. */
+function drawSights(pen, lines) {
+  pen.save();
+  pen.strokeStyle = LAYER_COLORS.sight;
+  pen.lineWidth = 1;
+  for (const [x, y, toX, toY] of lines) {
+    pen.setLineDash([5, 4]);
+    pen.beginPath();
+    pen.moveTo(x, y);
+    pen.lineTo(toX, toY);
+    pen.stroke();
+    pen.setLineDash([]);
+    pen.beginPath();
+    pen.arc(toX, toY, 9, 0, 2 * Math.PI);
+    pen.stroke();
+  }
+  pen.restore();
+}
+
 /** Draw a path of positions from 0 to 1; `dash` is empty for what really follows. */
 function drawPath(pen, scene, agent, path, color, dash, width, alpha) {
   const { columns, rows } = scene.grid;

@@ -26,6 +26,7 @@ function drawCurve(points) {
     pen.lineTo(60 + (frames / last) * (width - 70), height - 12 - ((value - low) / (high - low || 1)) * (height - 24));
   }
   pen.stroke();
+  pen.font = "12px system-ui, sans-serif";
   pen.fillText(high.toPrecision(4), 4, 16);
   pen.fillText(low.toPrecision(4), 4, height - 8);
 }

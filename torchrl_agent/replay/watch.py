@@ -53,7 +53,7 @@ class Watcher:
             return
         self._seen.add(newest.name)
         try:
-            page = as_page(record_run(newest, self.config))
+            page = as_page(record_run(newest, self.config) | {"run": run_name_of(self.run)})
         except CheckpointError:  # deleted by its run meanwhile: a newer one is there
             return
         except ValueError as error:

@@ -4,12 +4,43 @@ import copy
 
 import pytest
 
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.loop import learn
 from torchrl_agent.replay import RecordConfig, record_run
+from torchrl_agent.runs.run import save
+
+TINY = (
+    *("device=cpu", "world.num_envs=2", "evaluation.episodes=2"),
+    *("algorithm.rollout_steps=8", "algorithm.minibatch_size=16"),
+    *(f"acceleration.{name}=false" for name in ("step", "advantages", "update")),
+)
 
 
 @pytest.fixture(scope="session")
 def village():
     return record_run("shipped:village", RecordConfig(steps=6, ahead=3))
+
+
+def trained(configuration, folder):
+    """The record of a run of two iterations."""
+    experiment = Experiment.load(configuration, f"run.folder={folder}", *TINY)
+    (folder / "checkpoints").mkdir()
+    (folder / "config.yaml").write_text(experiment.to_yaml())
+    iterations = iter(learn(experiment))
+    for _ in range(2):
+        save(next(iterations), folder)
+    return record_run(folder, RecordConfig(world=1, steps=5, checkpoints=3))
+
+
+@pytest.fixture(scope="session")
+def cartpole(tmp_path_factory):
+    pytest.importorskip("pygame")
+    return trained("cartpole", tmp_path_factory.mktemp("cartpole"))
+
+
+@pytest.fixture(scope="session")
+def growth(tmp_path_factory):
+    return trained("growth", tmp_path_factory.mktemp("growth"))
 
 
 @pytest.fixture

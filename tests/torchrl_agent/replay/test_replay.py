@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,15 +13,14 @@ import pytest
 import torch
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
+from envs import ArenaEnv, DuelEnv
+from envs.arena.picture import viewport
 from torchrl_agent import cli, load_agent
 from torchrl_agent import replay as room
 from torchrl_agent.evaluation.ablation import without
-from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain import explain
-from torchrl_agent.loop import learn
 from torchrl_agent.replay import RecordConfig, Replay, as_page, read_record, record_run
 from torchrl_agent.replay.record import VERSION, pack, plain, write_record
-from torchrl_agent.runs.run import save
 
 RUN, STEPS, AHEAD = "shipped:village", 6, 3  # as in conftest.py
 
@@ -133,26 +134,28 @@ def test_a_notebook_shows_the_page_without_its_address(village):
     assert 'sandbox="allow-scripts"' in shown and "srcdoc=" in shown
 
 
-def test_any_gymnasium_world_is_replayed_in_pictures(tmp_path):
-    overrides = [
-        "world.num_envs=2",
-        "evaluation.episodes=2",
-        "algorithm.rollout_steps=8",
-        "algorithm.minibatch_size=16",
-    ]
-    experiment = Experiment.load("cartpole", f"run.folder={tmp_path}", "device=cpu", *overrides)
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "config.yaml").write_text(experiment.to_yaml())
-    iterations = iter(learn(experiment))
-    for _ in range(2):
-        save(next(iterations), tmp_path)
-    pytest.importorskip("pygame")
-    earlier, episode = record_run(tmp_path, RecordConfig(world=1, steps=5, checkpoints=3))["episodes"]
+def test_any_gymnasium_world_is_replayed_in_pictures(cartpole):
+    earlier, episode = cartpole["episodes"]
     assert earlier["frames"] < episode["frames"]
     assert "observation" in episode["thoughts"][0][0] and "observation" not in earlier["thoughts"][0][0]
     assert [scene["size"] for scene in episode["scenes"]] == [[480, 320]] * 5
     assert len(episode["scenes"][0]["jpeg"]) < 20_000
     assert "what_if" not in episode and len(episode["thoughts"][0][0]["probabilities"][0]) == 2
+
+
+@pytest.mark.parametrize("make", [lambda: ArenaEnv(1, seed=3, observation="extended"), lambda: DuelEnv(1, seed=3)])
+def test_lines_lead_to_what_a_ship_observes(make):
+    env = make()
+    root = env.rollout(60, env.players()["scripted"], break_when_any_done=False)[:, -1]["next"]
+    seen = root["observation"] if "observation" in root.keys() else root["agents", "observation"][0]
+    (names,), numbers = env.names()["observation"].values(), seen[0]
+    there = [name for name, x in zip(names, numbers, strict=True) if re.search("exists|is there", name) and x > 0]
+    distances = [float(x) for name, x in zip(names, numbers, strict=True) if name.endswith("distance")]
+    scene = env.scene(0)
+    lines, scale = scene["sights"][0], viewport(env.rules, scene["size"])[1]
+    assert len(lines) == len(there) + ("other ahead" in names) > 0
+    lengths = [math.dist(line[:2], line[2:]) / scale / env.rules.diagonal for line in lines]
+    assert all(min(abs(length - x) for length in lengths) < 2e-3 for x in distances if x < 1)
 
 
 @pytest.mark.slow

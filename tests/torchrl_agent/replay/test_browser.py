@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 
 import pytest
 
-from torchrl_agent.replay import Replay, as_page, game_of, read_record, write_page
+from torchrl_agent.core.run_names import SHIPPED
+from torchrl_agent.labs.lab import record_lab
+from torchrl_agent.replay import RecordConfig, Replay, as_page, game_of, read_record, write_page
+from torchrl_agent.replay.watch import Watcher, make_server
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
@@ -24,17 +29,30 @@ def browser():
 
 
 @pytest.fixture
-def opened(browser, hostile, tmp_path):
-    """The page of the village, with its requests and messages."""
+def page(browser):
+    """An empty page, with its requests and messages."""
     page = browser.new_page(viewport={"width": 1400, "height": 1100})
     page.heard = []
     page.on("request", lambda request: page.heard.append(request.url))
     page.on("console", lambda message: page.heard.append(message.text))
     page.on("pageerror", lambda error: page.heard.append(str(error)))
-    page.path = write_page(hostile, tmp_path / "page.html").as_uri()
-    visit(page, page.path)
     yield page
     page.close()
+
+
+@pytest.fixture
+def opened(page, hostile, tmp_path):
+    """The page of the village."""
+    return show(page, hostile, tmp_path / "page.html")
+
+
+def show(page, record, path):
+    """Open the page of a record."""
+    page.path = write_page(record, path).as_uri()
+    page.goto("about:blank")
+    page.heard.clear()
+    visit(page, page.path)
+    return page
 
 
 def visit(page, address):
@@ -55,15 +73,40 @@ def state(page, name):
     return page.evaluate(f"replay.state.{name}")
 
 
-def test_one_request_and_no_message(opened):
-    assert opened.evaluate("document.body.dataset.ready") == "true"
-    assert opened.heard == [opened.path]
+def accessible(page):
+    """Hold the page in both themes against the rules of axe."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        found = axe.Axe().run(page).response["violations"]
+        assert not found, [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
+
+
+def test_names_are_text(opened):
     assert opened.inner_text("h1") == "<script>alert(1)</script>"
     assert "Bed" in opened.inner_text("#things")
     assert opened.locator(".bar").first.inner_text().startswith("<b>up</b>")
 
 
-def test_steps_agents_actions_and_modules_are_chosen(opened):
+@pytest.mark.parametrize(
+    "name", ["hostile", "cartpole", "growth", pytest.param("lab", marks=[pytest.mark.slow, pytest.mark.ci])]
+)
+def test_every_page_makes_one_request_fits_and_is_accessible(name, page, request, tmp_path):
+    record = record_lab(4) if name == "lab" else request.getfixturevalue(name)
+    show(page, record, tmp_path / "page.html")
+    assert page.evaluate("document.body.dataset.ready") == "true"
+    page.click("#forward")
+    accessible(page)
+    for width in (1400, 800, 500):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.heard == [page.path]
+
+
+def drawing(page, canvas):
+    return page.evaluate(f"byId('{canvas}').toDataURL()")
+
+
+def test_steps_agents_and_actions_are_chosen(opened):
     opened.click("#forward")
     opened.click("#forward")
     opened.click("#back")
@@ -72,15 +115,53 @@ def test_steps_agents_actions_and_modules_are_chosen(opened):
     assert opened.get_attribute("[data-agent='2']", "aria-pressed") == "true"
     opened.click("[data-action='3']")
     assert "difference" in opened.inner_text("#mind")
-    before = opened.inner_text("#mind")
+    opened.click("[aria-label='mind of agent 0']")
+    assert state(opened, "agent") == 0
+    box = opened.locator("#timeline").bounding_box()
+    opened.click("#timeline", position={"x": 0.6 * box["width"], "y": box["height"] - 10})  # in the band of goals
+    assert state(opened, "step") == 3
+    assert opened.evaluate("location.hash") == "#step=3&agent=0"
+
+
+def test_the_choice_without_a_module_is_shown(opened):
+    bars, marks = opened.inner_text("#mind"), drawing(opened, "timeline")
     opened.click("text=without world model")
     assert state(opened, "without") == "world_model"
-    assert opened.inner_text("#mind") != before
-    assert opened.evaluate("location.hash") == "#step=1&agent=2&action=3&without=world_model"
-    pixels = "byId('scene').toDataURL()"
-    drawn = opened.evaluate(pixels)
-    opened.click("[data-layer='sight']")
-    assert opened.evaluate(pixels) != drawn
+    assert opened.inner_text("#mind") != bars
+    opened.evaluate("replay.thought(2).without.world_model.action = -1")
+    opened.click("text=without social model")
+    opened.click("text=without world model")
+    assert drawing(opened, "timeline") != marks
+    assert "another choice without world model" in opened.inner_text("#legend")
+    opened.click("text=whole mind")
+    assert opened.inner_text("#mind") == bars and drawing(opened, "timeline") == marks
+
+
+def test_cells_and_layers_are_shown_and_hidden(opened):
+    x, y = opened.evaluate("cellCenter(replay.episode.scenes[0].grid, replay.episode.scenes[0].agents[0])")
+    scale = opened.locator("#scene").bounding_box()["height"] / opened.evaluate("replay.episode.scenes[0].size[1]")
+    left = opened.locator("#scene").bounding_box()["width"] / scale - opened.evaluate(
+        "replay.episode.scenes[0].size[0]"
+    )
+    opened.click("#scene", position={"x": scale * (x + left / 2), "y": scale * y})
+    assert "agent 0" in opened.inner_text("#cell") and "sees it now" in opened.inner_text("#cell")
+    layers = opened.locator("[data-layer]")
+    assert layers.count() == 4
+    for layer in layers.all():
+        before = drawing(opened, "scene")
+        layer.click()
+        assert layer.get_attribute("aria-pressed") == "false"
+        assert drawing(opened, "scene") != before
+
+
+def test_a_second_slider_shows_the_game_at_an_earlier_checkpoint(page, cartpole, tmp_path):
+    show(page, cartpole, tmp_path / "page.html")
+    frames = page.inner_text("#frames")
+    page.focus("#checkpoint")
+    page.keyboard.press("ArrowLeft")
+    assert state(page, "checkpoint") == 0
+    assert page.inner_text("#frames") != frames
+    assert page.evaluate("location.hash") == "#step=0&agent=0&checkpoint=0"
 
 
 def test_a_moment_can_be_sent(opened):
@@ -91,6 +172,17 @@ def test_a_moment_can_be_sent(opened):
     opened.goto("about:blank")
     visit(opened, f"{opened.path}#step=999&agent=-4&without=<b>")
     assert [state(opened, name) for name in ("step", "agent", "without")] == [5, 0, None]
+
+
+def test_the_keyboard_reaches_every_control(opened):
+    controls = (
+        "[...document.querySelectorAll('button, input, canvas[tabindex], summary')].filter((x) => x.checkVisibility())"
+    )
+    count = opened.evaluate(f"{controls}.length")
+    for _ in range(count + 10):  # tables that scroll have the focus too
+        opened.keyboard.press("Tab")
+        opened.evaluate("document.activeElement.dataset.reached = 1")
+    assert opened.evaluate(f"{controls}.filter((x) => !x.dataset.reached).map((x) => x.outerHTML)") == []
 
 
 def test_the_keyboard_alone_suffices(opened):
@@ -107,6 +199,9 @@ def test_the_keyboard_alone_suffices(opened):
     opened.keyboard.press("n")
     step = state(opened, "step")
     assert step > 1 and opened.evaluate("replay.thought().surprises.length") > 0
+    opened.focus("#step")
+    opened.keyboard.press("End")
+    assert state(opened, "step") == 5
 
 
 def test_it_plays_and_stops(opened):
@@ -130,12 +225,10 @@ def test_it_works_inside_a_notebooks_frame(opened, village):
     assert frame.inner_text("h1") == "shipped:village"
 
 
-def test_a_person_plays_hands_over_and_saves_a_game_that_is_replayed(opened, tmp_path):
-    address = write_page(game_of("shipped:duel"), tmp_path / "duel.html").as_uri()
-    opened.goto("about:blank")
-    opened.heard.clear()
-    visit(opened, address)
-    assert opened.heard == [address]
+def test_a_person_plays_hands_over_and_saves_a_game_that_is_replayed(page, tmp_path):
+    opened = show(page, game_of("shipped:duel"), tmp_path / "duel.html")
+    accessible(opened)
+    assert opened.heard == [opened.path]
     opened.evaluate("play.fresh(7)")
     before = opened.evaluate("play.game.world['state.ships.rotation'][0]")
     opened.click("[data-action='3']")  # right
@@ -161,3 +254,23 @@ def test_a_person_plays_hands_over_and_saves_a_game_that_is_replayed(opened, tmp
     (tmp_path / "game.html").write_text(as_page(record))
     visit(opened, (tmp_path / "game.html").as_uri())
     assert "thrust" in opened.evaluate("(replay.change({ step: 2 }), byId('mind').innerText)")
+
+
+def test_a_page_follows_a_run(page):
+    watcher = Watcher(SHIPPED / "duel", RecordConfig(ahead=0, steps=3))
+    server = make_server(watcher, 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/"
+    try:
+        visit(page, address)
+        assert page.is_hidden("#replay")
+        watcher.look()
+        wait_until(page, "byId('replays').children.length === 1")
+        frame = page.frame_locator("#replay")
+        frame.locator("body[data-ready]").wait_for()
+        assert frame.locator("h1").inner_text() == "shipped:duel"
+        accessible(page)
+        assert not [heard for heard in page.heard if not heard.startswith(address)]
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,5 +1,5 @@
-// Reads {scripts, programs, record, prefix, actions, steps} and prints what the programs do: with actions a game of
-// them, without a game of the policy; with `given` only the program `function`.
+// Reads {scripts, programs, record, prefix, actions, factors, steps} and prints what the programs do: with actions a
+// game of them, without a game of the policy; with `given` only the program `function`.
 const { readFileSync } = require("fs");
 const asked = JSON.parse(readFileSync(0, "utf8"));
 const source = asked.scripts.map((path) => readFileSync(path, "utf8")).join("\n");
@@ -14,6 +14,7 @@ if (asked.given) {
 } else {
   const game = new Game(asked.programs, asked.record, asked.prefix);
   const results = [plain(game.reset())];
+  game.factors = asked.factors ? Float32Array.from(asked.factors) : null;
   const actions = [];
   for (let step = 0; step < asked.steps && !game.over; step++) {
     const action = asked.actions ? Float64Array.from(asked.actions[step]) : game.think().action;

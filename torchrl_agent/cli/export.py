@@ -28,11 +28,13 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         help="torch_export, onnx with the extra 'export', program for a browser, or run: a folder to share",
     )
     parser.add_argument("--output", help="the file, or the folder of the run or of the files of 'all' (in RUN)")
+    parser.add_argument("--ablation", action="store_true", help="the policy with a further input: a factor per module")
 
 
 def run_export(parsed: argparse.Namespace) -> None:
     """Export, and print the paths of the files."""
-    paths = export_run(run_of(parsed), parsed.module, parsed.format, parsed.output, parsed.checkpoint)
+    where = (run_of(parsed), parsed.module, parsed.format, parsed.output, parsed.checkpoint)
+    paths = export_run(*where, ablation=parsed.ablation)
     print("\n".join(str(path) for path in paths))
 
 

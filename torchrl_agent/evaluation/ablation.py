@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
 from tensordict.utils import NestedKey
-from torch import nn
+from torch import Tensor, nn
 
 from torchrl_agent import keys
 from torchrl_agent.core.text import did_you_mean
@@ -54,20 +55,58 @@ def without(agent: Agent, names: Sequence[str]) -> Iterator[None]:
     if not names:
         yield
         return
-    hooks = [possible[name][0].register_forward_hook(_silence(possible[name][1])) for name in names]
     torch.compiler.reset()  # compiled code does not notice that hooks came or went (skip_nnmodule_hook_guards)
+    try:
+        with _scaled({name: possible[name] for name in names}, [torch.zeros(())] * len(names)):
+            yield
+    finally:
+        torch.compiler.reset()
+
+
+class GatedPolicy(TensorDictModuleBase):
+    """A policy that also reads ``module_factors`` [..., M], one for each module of :func:`removable`, in their order:
+    with 0 it acts without the module, as in :func:`without`, and with 1 as it is.
+
+    Args:
+        agent: the agent.
+        policy: its policy, of the rows that the factors are given for.
+
+    Raises:
+        ValueError: the agent has no such module.
+    """
+
+    def __init__(self, agent: Agent, policy: TensorDictModuleBase) -> None:
+        super().__init__()
+        self.policy, self.gated = policy, removable(agent)
+        if not self.gated:
+            raise ValueError("this agent is one plain network: it has no module to be ablated.")
+        self.in_keys, self.out_keys = [*policy.in_keys, keys.MODULE_FACTORS], policy.out_keys
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write what the policy writes."""
+        with _scaled(self.gated, tensordict.get(keys.MODULE_FACTORS).unbind(-1)):
+            return self.policy(tensordict)
+
+
+@contextmanager
+def _scaled(modules: Mapping[str, tuple[nn.Module, list[NestedKey]]], factors: Sequence[Tensor]) -> Iterator[None]:
+    """A context in which what modules write for others is multiplied by factors [...]."""
+    hooks = [
+        module.register_forward_hook(_scale(written, factor))
+        for (module, written), factor in zip(modules.values(), factors, strict=True)
+    ]
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
-        torch.compiler.reset()
 
 
-def _silence(written: list[NestedKey]) -> Any:
+def _scale(written: list[NestedKey], factor: Tensor) -> Any:
     def hook(module: nn.Module, given: Any, tensordict: TensorDictBase) -> TensorDictBase:
         for key in written:
-            tensordict.set(key, torch.zeros_like(tensordict.get(key)))
+            value = tensordict.get(key)
+            tensordict.set(key, value * factor.reshape(*factor.shape, *[1] * (value.ndim - factor.ndim)).to(value))
         return tensordict
 
     return hook

@@ -29,7 +29,7 @@ from torchrl_agent.core.run_names import find_run, output_of
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.export import game, run_folder
-from torchrl_agent.export.parts import Part, Plain, flat_name, meaning, parts
+from torchrl_agent.export.parts import Part, Plain, flat_name, gated_policy, meaning, parts
 from torchrl_agent.export.preparation import prepared
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import group_spec
@@ -50,6 +50,7 @@ def export_run(
     output: Path | str | None = None,
     checkpoint: str = "last",
     trust: bool = False,
+    ablation: bool = False,
 ) -> list[Path]:
     """Write a part of a run's agent as a file, with a JSON file beside it that describes its inputs and outputs.
 
@@ -66,6 +67,7 @@ def export_run(
             in the run.
         checkpoint: ``last`` or ``best``.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
+        ablation: give the policy a further input ``module_factors``, by which its modules can be ablated.
 
     Returns:
         the files written, without their JSON files; the folder of a run.
@@ -75,14 +77,17 @@ def export_run(
             traced, or the output cannot be written.
     """
     run = find_run(run)
+    if ablation and (module != game.POLICY or format == run_folder.FORMAT):
+        raise ValueError(f"--ablation adds an input to a policy, not to {module} as {format}: leave it out.")
     if format == run_folder.FORMAT:
         _check_whole(module)
         return [run_folder.write_run(run, output, checkpoint, trust)]
     if format == game.FORMAT:
-        return [game.write_program(run, module, output, checkpoint, trust)]
+        return [game.write_program(run, module, output, checkpoint, trust, ablation)]
     check_format(format)
     experiment, agent = load_agent(run, "cpu", checkpoint, trust=trust)
-    found, outside = prepared(parts(agent), experiment)
+    gated = {game.POLICY: gated_policy(agent)} if ablation else {}
+    found, outside = prepared(parts(agent) | gated, experiment)
     if module != "all" and module not in found:
         raise ValueError(_absent(module, list(found)))
     path = find_checkpoint(run, checkpoint)

@@ -18,6 +18,7 @@ class Game {
     if (seed !== undefined) given["chance.key"][0] = seed | 0;
     this.world = this.programs.reset.run(given);
     this.memory = null;
+    this.factors = null; // of what modules write, by agent and module: 0 ablates one; null: all act
     this.steps = 0;
     return this.world;
   }
@@ -33,6 +34,7 @@ class Game {
       const carried = this.memory && this.memory[`next_${name}`];
       given[name] = this.world[this.prefix + name] || carried || new ProgramArrays[kind](programSize(shape));
       if (name === "is_init") given[name] = given[name].map(() => (this.memory ? 0 : 1));
+      if (name === "module_factors") given[name] = this.factors || given[name].map(() => 1);
     }
     this.thought = this.programs.policy.run(given);
     return this.thought;

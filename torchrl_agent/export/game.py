@@ -18,7 +18,7 @@ from torchrl_agent import keys
 from torchrl_agent.core.abilities import abilities, inner_world, world_name
 from torchrl_agent.core.checkpoint import write_text
 from torchrl_agent.core.run_names import output_of
-from torchrl_agent.export.parts import Plain, flat_name, parts
+from torchrl_agent.export.parts import Plain, flat_name, gated_policy, parts
 from torchrl_agent.export.program import to_program
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import group_spec
@@ -28,7 +28,12 @@ FORMAT, WORLD, RESET, STEP, POLICY = "program", "world", "reset", "step", "polic
 
 
 def write_program(
-    run: Path, module: str, output: Path | str | None = None, checkpoint: str = "last", trust: bool = False
+    run: Path,
+    module: str,
+    output: Path | str | None = None,
+    checkpoint: str = "last",
+    trust: bool = False,
+    ablation: bool = False,
 ) -> Path:
     """Write the policy of a run's agent, or its evaluation world with the record of the first game, as programs.
 
@@ -38,6 +43,7 @@ def write_program(
         output: the ``.json`` file; by default ``<module>.program.json`` in the run.
         checkpoint: ``last`` or ``best``.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
+        ablation: see :func:`policy_program`.
 
     Raises:
         ValueError: there is no such module, it cannot be exported, or the file cannot be written.
@@ -52,7 +58,7 @@ def write_program(
     experiment, agent = load_agent(run, "cpu", checkpoint, trust=trust)
     with closing(agent.attach(experiment.make_world(evaluation=True, num_envs=1))) as env:
         if module == POLICY:
-            found = {POLICY: policy_program(env, agent.eval())}
+            found = {POLICY: policy_program(env, agent.eval(), ablation)}
         else:
             found = {**world_programs(env), "record": world_record(env)}
     try:
@@ -94,17 +100,18 @@ def world_record(env: EnvBase) -> dict[str, list]:
     return {name: _numbers(value) for name, value in record.items()}
 
 
-def policy_program(env: EnvBase, agent: Agent) -> dict[str, Any]:
+def policy_program(env: EnvBase, agent: Agent, ablation: bool = False) -> dict[str, Any]:
     """Return the program of an agent's policy, without sampling, for all agents of one world.
 
     Args:
         env: the world, with the agent's transforms.
         agent: on the CPU.
+        ablation: add the input ``module_factors`` [agents, modules], by which modules can be ablated.
 
     Raises:
         ValueError: it reads what the world's record does not give, or it cannot be exported.
     """
-    part, spec = parts(agent)[POLICY], group_spec(env)
+    part, spec = gated_policy(agent) if ablation else parts(agent)[POLICY], group_spec(env)
     given, leading = _given(env, agent), len(spec.shape)
     rows = 1 if agent.group is None else spec.shape[-1]
     example: dict[str, Tensor] = {}
@@ -115,6 +122,8 @@ def policy_program(env: EnvBase, agent: Agent) -> dict[str, Any]:
             example[name] = zero.reshape(-1, *zero.shape[leading:])[:1].expand(rows, *zero.shape[leading:]).clone()
         elif name in given:
             example[name] = given[name]
+        elif key in part.examples:
+            example[name] = part.examples[key][:1].repeat(rows, 1)
         else:
             raise ValueError(
                 f"the policy reads {name!r}, which {world_name(env)} does not give without its transforms: a browser "

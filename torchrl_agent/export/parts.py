@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
+from torchrl_agent.evaluation.ablation import GatedPolicy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.q_agent import QAgent
 from torchrl_agent.modules.dynamics import WorldModel
@@ -154,6 +155,19 @@ def parts(agent: Agent) -> dict[str, Part]:
     outputs = [keys.ACTION, *agent.actor_head[0].out_keys, *_carried(agent.memory)]
     found["policy"] = Part(agent.actor, outputs, meanings=meanings)
     return found
+
+
+def gated_policy(agent: Agent) -> Part:
+    """Return the policy with a further input, a factor for each module.
+
+    Raises:
+        ValueError: the agent has no module to be ablated.
+    """
+    part, module = parts(agent)["policy"], GatedPolicy(agent, agent.actor)
+    order = ", ".join(module.gated)
+    told = f"factors of what modules write for others, 1 or, to ablate the module, 0, in this order: {order}"
+    factors: dict[NestedKey, Tensor] = {keys.MODULE_FACTORS: torch.ones(2, len(module.gated))}
+    return replace(part, module=module, examples=factors, meanings={**part.meanings, keys.MODULE_FACTORS: told})
 
 
 def flat_name(key: NestedKey) -> str:

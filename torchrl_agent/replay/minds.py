@@ -10,7 +10,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.evaluation.ablation import removable, without
+from torchrl_agent.evaluation.ablation import GatedPolicy, removable
 from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose
 from torchrl_agent.explain.episode import Episode
 from torchrl_agent.explain.evidence import read_from_belief
@@ -156,9 +156,12 @@ def _add_ablations(env: EnvBase, agent: Agent, episode: Episode, result: list[li
         return
     heads = action_heads(env) if action_bounds(env) is None else list(mixed_choices(env))
     places, rows = _rows(episode, result)
+    gates = list(removable(agent))
     for name in modules_of(agent):
-        with without(agent, [name]), set_exploration_type(ExplorationType.DETERMINISTIC):
-            acted = acting_actor(agent)(rows.clone())
+        factors = torch.ones(len(rows), len(gates))
+        factors[:, gates.index(name)] = 0
+        with set_exploration_type(ExplorationType.DETERMINISTIC):
+            acted = GatedPolicy(agent, acting_actor(agent))(rows.clone().set(keys.MODULE_FACTORS, factors))
         for number, (step, index) in enumerate(places):
             one = probabilities_of(agent, acted[number : number + 1], heads)[0]
             action = int(acted[keys.ACTION][number].reshape(-1)[0])

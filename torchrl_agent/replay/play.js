@@ -22,6 +22,7 @@ class Play {
     this.seat = 0;
     this.handed = false;
     this.hidden = true;
+    this.without = null;
     this.held = [];
     this.clock = null;
     this.turns = Boolean(data.marks.grid); // a town waits for its player
@@ -45,7 +46,17 @@ class Play {
   }
 
   think() {
+    const { agents, names } = this.data;
+    const factor = (agent, module) => Number(agent !== this.seat || module !== this.without);
+    this.game.factors = Float32Array.from(Array.from({ length: agents }, (_, agent) => names.modules.map((module) => factor(agent, module))).flat());
     this.choice = this.game.programs.policy && !this.game.over ? this.game.think() : null;
+  }
+
+  /** Ablate a module of the agent in the person's place; null: none. */
+  ablate(without) {
+    this.without = without;
+    this.think();
+    this.draw();
   }
 
   /** Return the probabilities that the policy gives an agent's actions; null without a policy. */
@@ -110,6 +121,7 @@ class Play {
     for (let agent = 0; agent < data.agents && data.agents > 1; agent++) {
       const sit = () => {
         this.seat = agent;
+        this.think();
         this.draw();
       };
       byId("agents").append(make("button", { type: "button", "data-agent": agent, onclick: sit }, `agent ${agent}`));
@@ -251,7 +263,9 @@ class Play {
         make("span", {}, percent(share)),
       ),
     );
-    return card("What the agent would do in your place (click one to do it)", "var(--policy)", ...bars);
+    const { modules } = this.data.names;
+    const switches = ablations({ modules, without: this.without, thought: { without: {} }, ablate: (module) => this.ablate(module) });
+    return card("What the agent would do in your place (click one to do it)", "var(--policy)", switches, ...bars);
   }
 }
 

@@ -11,6 +11,7 @@ from torchrl.envs import EnvBase
 from torchrl_agent.core.abilities import abilities, world_name
 from torchrl_agent.core.checkpoint import find_checkpoint
 from torchrl_agent.core.run_names import find_run, run_name_of
+from torchrl_agent.evaluation.ablation import removable
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain import reward_unit
 from torchrl_agent.explain.episode import number_of_agents
@@ -80,7 +81,8 @@ def _game(env: EnvBase, agent: Agent, trained: bool) -> dict[str, Any]:
         raise ValueError(f"{name} cannot be played in a browser: only worlds with one action to choose in a step can.")
     names = world_names(env)
     actions = [names.action(index) for index in range(heads[0])]
-    policy = {"policy": policy_program(env, agent)} if trained else {}
+    modules = list(removable(agent)) if trained else []
+    policy = {"policy": policy_program(env, agent, bool(modules))} if trained else {}
     return {
         "programs": {**world_programs(env), **policy},
         "record": world_record(env),
@@ -94,7 +96,7 @@ def _game(env: EnvBase, agent: Agent, trained: bool) -> dict[str, Any]:
             "meters": list(names.meters),
             "own": [],
             "goals": [],
-            "modules": [],
+            "modules": modules,
             "observation": {},
             "legend": hexadecimal_of(names),
         },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torchrl_agent.core.text import to_json
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.pretrained import MODULES
 from torchrl_agent.pretrain import PretrainConfig, pretrain
+from torchrl_agent.replay.games import write_games
 
 
 def add_pretrain(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +28,7 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--disturbed", type=float, default=0.0, help="fraction of steps with random actions instead")
     parser.add_argument("--temperature", type=float, help="of the policy's advantage-weighted regression (it clones)")
     parser.add_argument("--record", help="a new folder for the recorded frames")
-    parser.add_argument("--data", nargs="+", help="recordings to learn from instead of playing")
+    parser.add_argument("--data", nargs="+", help="recordings or saved games (.json) to learn from")
     parser.add_argument("--freeze-perception", action="store_true", help="do not train perception along")
     parser.add_argument("--output", help="a new folder (runs/pretrain-MODULE-<time>)")
 
@@ -41,7 +43,12 @@ def run_pretrain(parsed: argparse.Namespace) -> None:
         experiment.frozen = [*experiment.frozen, "perception"]
     settings = ("frames", "updates", "learning_rate", "batch_frames", "disturbed", "temperature", "record")
     config = PretrainConfig(**{name: getattr(parsed, name) for name in settings}, **named)
-    report = pretrain(parsed.module, experiment, config, Path(parsed.output) if parsed.output else None)
+    games = [path for path in config.data or [] if path.endswith(".json")]
+    with tempfile.TemporaryDirectory() as place:
+        if games:
+            recorded = write_games(games, experiment, Path(place) / "games")
+            config.data = [*(path for path in config.data or [] if path not in games), str(recorded)]
+        report = pretrain(parsed.module, experiment, config, Path(parsed.output) if parsed.output else None)
     print(
         f"{report['folder']}: {report['updates']:,} updates on {report['frames']:,} frames in {report['seconds']:.0f} s"
     )

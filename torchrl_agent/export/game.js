@@ -23,6 +23,12 @@ class Game {
     return this.world;
   }
 
+  /** Numbers of the present observations by name, of all agents. */
+  get observations() {
+    const known = [...this.programs.reset.inputs.map(([name]) => name), "reward", "terminated", "truncated"];
+    return Object.fromEntries(Object.entries(this.world).filter(([name]) => !known.includes(name)));
+  }
+
   get over() {
     return this.steps > 0 && Boolean(this.world.terminated[0] || this.world.truncated[0]);
   }

@@ -40,7 +40,7 @@ class Play {
     this.seed = seed;
     this.stop();
     this.game.reset(seed);
-    Object.assign(this, { scenes: [], thoughts: [], earned: 0 });
+    Object.assign(this, { scenes: [], thoughts: [], seats: [], earned: 0 });
     this.think();
     this.draw();
   }
@@ -80,6 +80,7 @@ class Play {
     if (mine !== null && !this.handed) actions[this.seat] = mine;
     const shares = Array.from({ length: agents }, (_, agent) => this.probabilities(agent));
     this.scenes.push(sceneOf(this.data.marks, this.game.world));
+    this.seats.push(this.handed ? null : this.seat);
     const own = Array.from({ length: agents }, (_, agent) => this.entries(agent).map(([, value]) => value));
     const world = this.game.step(actions);
     const round = (number) => Math.round(1000 * number) / 1000;
@@ -185,6 +186,8 @@ class Play {
     const { data } = this;
     const { format, run, config, config_hash, world, agents, unit, names } = data;
     const own = data.marks.entries.map(([name]) => name);
+    const { scenes, thoughts, seats } = this;
+    const end = Object.fromEntries(Object.entries(this.game.observations).map(([name, numbers]) => [name, Array.from(numbers, (each) => Math.round(1000 * each) / 1000)]));
     return {
       format,
       version: VERSION,
@@ -198,7 +201,7 @@ class Play {
       ahead: 0,
       first: this.seat,
       names: { ...names, own },
-      episodes: [{ checkpoint: "", frames: 0, scenes: this.scenes, thoughts: this.thoughts }],
+      episodes: [{ checkpoint: "", frames: 0, scenes, thoughts, start: data.record, seats, end }],
     };
   }
 

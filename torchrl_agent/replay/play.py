@@ -48,7 +48,7 @@ def game_of(source: Path | str, which: str = "last", overrides: tuple[str, ...] 
         experiment, name, unit, trained = Experiment.load(str(source), *overrides, trust=trust), str(source), 1.0, False
         with closing(experiment.make_world(evaluation=True, num_envs=1)) as world:
             agent = experiment.make_agent(world)
-    with closing(_world(experiment, agent)) as env:
+    with closing(played_world(experiment, agent)) as env:
         game = _game(env, agent.eval(), trained)
     return {
         "run": name,
@@ -58,7 +58,7 @@ def game_of(source: Path | str, which: str = "last", overrides: tuple[str, ...] 
     } | game
 
 
-def _world(experiment: Experiment, agent: Agent) -> EnvBase:
+def played_world(experiment: Experiment, agent: Agent) -> EnvBase:
     """Return the evaluation world, or the training's where that has more seats for agents, as a duel that is judged
     against a scripted player.
     """

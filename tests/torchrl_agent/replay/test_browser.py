@@ -8,9 +8,12 @@ import threading
 
 import pytest
 
+from torchrl_agent import load_agent
 from torchrl_agent.core.run_names import SHIPPED
 from torchrl_agent.labs.lab import record_lab
+from torchrl_agent.pretrain.recording import read_recording
 from torchrl_agent.replay import RecordConfig, Replay, as_page, game_of, read_record, write_page
+from torchrl_agent.replay.games import write_games
 from torchrl_agent.replay.watch import Watcher, make_server
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -251,6 +254,12 @@ def test_a_person_plays_hands_over_and_saves_a_game_that_is_replayed(page, tmp_p
     saved.value.save_as(tmp_path / "game.json")
     record = read_record(tmp_path / "game.json")
     assert len(record["episodes"][0]["scenes"]) == opened.evaluate("play.game.steps")
+    experiment = load_agent("shipped:duel", "cpu")[0]
+    experiment.algorithm.rollout_steps = 1
+    frames, _ = read_recording(write_games([tmp_path / "game.json"], experiment, tmp_path / "games"))
+    assert sorted(frames["action"][0].tolist()) == sorted(
+        opened.evaluate("play.thoughts.filter((_, step) => play.seats[step] === 0).map((each) => each[0].action[0])")
+    )
     (tmp_path / "game.html").write_text(as_page(record))
     visit(opened, (tmp_path / "game.html").as_uri())
     assert "thrust" in opened.evaluate("(replay.change({ step: 2 }), byId('mind').innerText)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import random
 from collections import Counter
@@ -18,12 +17,8 @@ from torchrl_agent.cli.arguments import check_least
 from torchrl_agent.core.checkpoint import read_json, write_json
 from torchrl_agent.core.run_names import find_run
 from torchrl_agent.core.tables import aligned
-from torchrl_agent.explain import diagnose, reward_unit
-from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL
-from torchrl_agent.explain.episode import play_episode
+from torchrl_agent.explain.diagnosis import diagnose_evidence
 from torchrl_agent.explain.reference import find_reference, steps_of
-from torchrl_agent.explain.thinking import thought_of
-from torchrl_agent.explain.thought import Thought
 from torchrl_agent.labs.faults import plant
 from torchrl_agent.runs.load import load_agent
 
@@ -45,26 +40,34 @@ STUCK = 20
 EVERY = 4
 """Steps between two thoughts that are diagnosed."""
 FIRST_SEED = 50_000
-RULES = ("before", "after")
-"""Fixed thresholds of a step alone, and the comparison with the reference."""
+HEALTHY, NOTHING = "healthy", "nothing"
+HEALTHY_WORLDS, THOUGHTS = 16, 200
+"""Games of a healthy agent, and the number of its thoughts that are drawn from them."""
+STRENGTHS = 0.8, 1.0
+"""Least and largest strength of a fault."""
+ORDER = ("perception", "world model", "social model", "policy")
+"""Modules in the order in which errors propagate."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add agents, numbers of faults and healthy games, and a file of finished cases."""
-    usual = ["shipped:tonight", "shipped:payday", "shipped:village"]
-    parser.add_argument("--agents", nargs="+", default=usual, help=f"runs with a reference ({' '.join(usual)})")
-    parser.add_argument("--faults", type=int, default=24, help="drawn faults (24)")
-    parser.add_argument("--healthy", type=int, default=4, help="games of each healthy agent (4)")
-    parser.add_argument("--steps", type=int, default=96, help="steps of each game (96)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (0)")
+    """Add agents, the number of faults, and a file of finished cases."""
+    faulty = [f"shipped:{name}" for name in ("tonight", "payday", "market_day", "way_back")]
+    healthy = [*faulty, "shipped:village"]
+    parser.add_argument("--agents", nargs="+", default=faulty, help="runs with a reference, for faults (four levels')")
+    parser.add_argument(
+        "--healthy", nargs="+", default=healthy, help="runs with a reference that stay healthy (these and village)"
+    )
+    parser.add_argument("--faults", type=int, default=100, help="drawn faults (100)")
+    parser.add_argument("--steps", type=int, default=64, help="steps of each game (64)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the draw (1)")
     parser.add_argument("--keep", type=Path, metavar="FILE.json", help="finished cases, which are not played again")
 
 
 def run(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Play all cases, and print the table of both rules."""
-    check_least(parsed, faults=0, healthy=0, steps=40)
+    """Judge all cases, and print the table."""
+    check_least(parsed, faults=0, steps=40)
     kept = (read_json(parsed.keep) or {}) if parsed.keep else {}
-    names = cases(parsed.agents, parsed.faults, parsed.healthy, parsed.seed)
+    names = cases(parsed.agents, parsed.healthy, parsed.faults, parsed.seed)
     for name in names:
         key = f"{name} {parsed.steps}"
         if key not in kept:
@@ -79,21 +82,20 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
         "config": "diagnosis",
         "overrides": [],
         "agents": parsed.agents,
+        "healthy": parsed.healthy,
         "steps": parsed.steps,
         "seed": parsed.seed,
         "cases": found,
     }
 
 
-def cases(agents: list[str], faults: int, healthy: int, seed: int) -> list[str]:
-    """Return the cases, ``AGENT KIND NUMBER`` each: healthy games, then faults, as many of each kind."""
-    chance, result = random.Random(seed), []
+def cases(agents: list[str], healthy: list[str], faults: int, seed: int) -> list[str]:
+    """Return the cases, ``AGENT KIND NUMBER`` each: healthy agents, then faults, as many of each kind."""
+    chance, result = random.Random(seed), [f"{name} {HEALTHY} {seed}" for name in healthy]
     fitting = {kind: [name for name in agents if fits(kind, name)] for kind in MODULES}
     missing = [kind for kind, names in fitting.items() if not names]
     if missing and faults:
         raise ValueError(f"no agent has the module that {missing[0]} breaks: give --agents one that has.")
-    for name in agents:
-        result += [f"{name} healthy {number}" for number in range(healthy)]
     for number in range(faults):
         kind = list(MODULES)[number % len(MODULES)]
         result.append(f"{chance.choice(fitting[kind])} {kind} {chance.randrange(10**6)}")
@@ -112,36 +114,27 @@ def _modules(name: str) -> list[str]:
 
 
 def judge(name: str, kind: str, number: int, steps: int) -> dict[str, Any]:
-    """Play a game with a fault and return by rule the thoughts that named a module first, of all ``thoughts``."""
+    """Play a game with a fault, or games of a ``healthy`` agent, and return how often which module is named first."""
     experiment, agent = load_agent(name, "cpu")
-    run, chance = find_run(name), random.Random(number)
-    reference, unit = find_reference(run), reward_unit(experiment, run)
+    reference, chance, what = find_reference(find_run(name)), random.Random(number), ""
     if reference is None:
         raise ValueError(f"{name} has no reference: make one with 'torchrl-agent evaluate {name} --reference'.")
-    seed = FIRST_SEED + number
-    with closing(agent.attach(experiment.make_world(evaluation=True, num_envs=1, seed=seed))) as env:
-        what = ""
-        if kind != "healthy":
-            what = draw(kind, frequent(name), chance)
-            plant(agent.eval(), env, what)
-        episode = play_episode(env, agent.eval(), 0, range(steps), most=steps)
-        first: dict[str, Counter[str]] = {rule: Counter() for rule in RULES}
-        for index, frames in enumerate(episode.frames):
-            evidence = reference.of_episode(agent, episode, index)
-            for step in range(0, len(frames), EVERY):
-                thought = thought_of(env, agent, episode, 0, index, step, unit, evidence[step])
-                for rule, given in zip(RULES, (_plain(thought), thought), strict=True):
-                    first[rule][diagnose(given)[0].partition(":")[0]] += 1
-    return {
-        "what": what,
-        "thoughts": sum(first["after"].values()),
-        **{rule: dict(found) for rule, found in first.items()},
-    }
-
-
-def _plain(thought: Thought) -> Thought:
-    """Return a thought as it was before there were references."""
-    return dataclasses.replace(thought, evidence=None, names=dataclasses.replace(thought.names, raised=None))
+    if kind != HEALTHY:
+        often = frequent(name) if kind in ("misread", "physics", "stuck") else {}
+        what, strength = draw(kind, often, chance), round(chance.uniform(*STRENGTHS), 2)
+        with closing(agent.attach(experiment.make_world(evaluation=True, num_envs=1))) as env:
+            plant(agent.eval(), env, what, strength)
+        what += f", {strength:.0%}"
+    played = steps_of(
+        experiment, agent.eval(), FIRST_SEED + number, most=steps, worlds=HEALTHY_WORLDS if kind == HEALTHY else 1
+    )
+    evidence = reference.evidence(agent, played)
+    agents, length = played.begins.shape
+    thoughts = [reference.compared(evidence, row, step) for row in range(agents) for step in range(0, length, EVERY)]
+    if kind == HEALTHY:
+        thoughts = chance.sample(thoughts, min(THOUGHTS, len(thoughts)))
+    first = Counter(next((module for module in ORDER if diagnose_evidence(module, each)), NOTHING) for each in thoughts)
+    return {"what": what, "thoughts": len(thoughts), "first": dict(first)}
 
 
 # --- faults ----------------------------------------------------------------------------------------------------------
@@ -190,21 +183,20 @@ def draw(kind: str, often: Often, chance: random.Random) -> str:
 
 def blamed(first: dict[str, int]) -> str:
     """Return the module that was named first in most thoughts, of those in which one was named."""
-    found = {module: count for module, count in first.items() if module != NOTHING_UNUSUAL}
+    found = {module: count for module, count in first.items() if module != NOTHING}
     return max(found, key=lambda module: found[module]) if found else "nothing"
 
 
 def rows(found: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Return cells: by kind of fault how often each rule blames the right module, and false alarms of the healthy."""
-    result = [["kind", "cases", *(f"right, {rule}" for rule in RULES), "blamed instead"]]
+    """Return cells: by kind of fault how often the right module is blamed, and false alarms about healthy agents."""
+    result = [["kind", "cases", "right", "blamed instead"]]
     for kind, module in MODULES.items():
-        of_kind = [case for name, case in found.items() if f" {kind} " in name]
-        named = {rule: [blamed(case[rule]) for case in of_kind] for rule in RULES}
-        wrong = Counter(name for name in named["after"] if name != module)
-        right = [str(named[rule].count(module)) for rule in RULES]
-        result.append([kind, str(len(of_kind)), *right, ", ".join(f"{name} {count}" for name, count in wrong.items())])
-    healthy = [case for name, case in found.items() if " healthy " in name]
+        named = Counter(blamed(case["first"]) for name, case in found.items() if f" {kind} " in name)
+        wrong = ", ".join(f"{name} {count}" for name, count in named.items() if name != module)
+        result.append([kind, str(named.total()), str(named[module]), wrong])
+    healthy = [case for name, case in found.items() if f" {HEALTHY} " in name]
     count = sum(case["thoughts"] for case in healthy)
-    alarms = [sum(case["thoughts"] - case[rule].get(NOTHING_UNUSUAL, 0) for case in healthy) for rule in RULES]
-    result.append(["healthy", f"{count} thoughts", *(f"{alarm} alarms" for alarm in alarms), ""])
-    return result
+    alarms = sum((Counter(case["first"]) for case in healthy), Counter())
+    del alarms[NOTHING]
+    named = ", ".join(f"{name} {count}" for name, count in alarms.items())
+    return [*result, [HEALTHY, f"{count} thoughts", f"{alarms.total()} alarms", named]]

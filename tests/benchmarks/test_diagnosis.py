@@ -6,33 +6,37 @@ import random
 
 import pytest
 
-from benchmarks.diagnosis import MODULES, blamed, cases, draw, rows
+from benchmarks.diagnosis import MODULES, NOTHING, blamed, cases, draw, judge, rows
 from torchrl_agent.labs.faults import FAULTS
-
-QUIET = "nothing unusual"
 
 
 def test_the_module_that_is_named_most_is_blamed():
-    assert blamed({QUIET: 9, "policy": 1, "perception": 2}) == "perception"
-    assert blamed({QUIET: 9}) == "nothing"
+    assert blamed({NOTHING: 9, "policy": 1, "perception": 2}) == "perception"
+    assert blamed({NOTHING: 9}) == "nothing"
 
 
 def test_the_table_counts_right_blames_and_false_alarms():
     found = {
-        "a healthy 0": {"thoughts": 10, "before": {"policy": 4, QUIET: 6}, "after": {QUIET: 10}},
-        "a healthy 1": {"thoughts": 10, "before": {QUIET: 10}, "after": {QUIET: 9, "policy": 1}},
-        "a blind 5": {"thoughts": 10, "before": {"policy": 10}, "after": {"perception": 3, QUIET: 7}},
-        "b blind 6": {"thoughts": 10, "before": {QUIET: 10}, "after": {"policy": 3, QUIET: 7}},
+        "a healthy 1": {"thoughts": 10, "first": {"policy": 4, NOTHING: 6}},
+        "b healthy 1": {"thoughts": 10, "first": {NOTHING: 10}},
+        "a blind 5": {"thoughts": 10, "first": {"perception": 3, NOTHING: 7}},
+        "b blind 6": {"thoughts": 10, "first": {"policy": 3, NOTHING: 7}},
     }
     lines = {line[0]: line for line in rows(found)}
-    assert lines["blind"] == ["blind", "2", "0", "1", "policy 1"]
-    assert lines["healthy"] == ["healthy", "20 thoughts", "4 alarms", "1 alarms", ""]
+    assert lines["blind"] == ["blind", "2", "1", "policy 1"]
+    assert lines["healthy"] == ["healthy", "20 thoughts", "4 alarms", "policy 4"]
 
 
 def test_faults_are_drawn_by_a_seed_in_agents_that_have_the_module():
     with pytest.raises(ValueError, match="no agent has the module that physics breaks"):
-        cases(["shipped:tonight"], 3, 1, 0)
-    assert cases(["shipped:tonight"], 0, 2, 0) == ["shipped:tonight healthy 0", "shipped:tonight healthy 1"]
+        cases(["shipped:tonight"], [], 3, 0)
+    assert cases(["shipped:tonight"], ["shipped:tonight"], 0, 2) == ["shipped:tonight healthy 2"]
+
+
+def test_a_planted_fault_is_judged_again_alike():
+    (found, again) = (judge("shipped:tonight", "mirrored", 3, 40) for _ in range(2))
+    assert found == again and found["thoughts"] == 10 == sum(found["first"].values())
+    assert blamed(found["first"]) == "perception"
 
 
 def test_faults_are_drawn_among_what_is_frequent():

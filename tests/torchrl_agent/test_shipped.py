@@ -18,7 +18,7 @@ FEW = 4
 RUNS = shipped_runs()
 every_agent = pytest.mark.parametrize("name", RUNS)
 EXPECTED = ("shipped:arena", "shipped:arena_style2", "shipped:duel")
-EXPECTED += ("shipped:market_day", "shipped:payday", "shipped:tonight", "shipped:village")
+EXPECTED += ("shipped:market_day", "shipped:payday", "shipped:tonight", "shipped:village", "shipped:way_back")
 QUICK = ("shipped:duel",)
 """Agents whose games take a second."""
 

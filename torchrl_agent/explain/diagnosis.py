@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import torch
 
-from torchrl_agent.explain.evidence import SIGHT, module_of
+from torchrl_agent.explain.evidence import OWN, SIGHT, module_of
 from torchrl_agent.explain.thought import UNSEEN, Belief, Evidence, Futures, Goal, Names, Others, Thought
 
 UNCERTAIN = 1.5
@@ -66,12 +66,12 @@ def diagnose_evidence(module: str, evidence: Mapping[str, Evidence]) -> list[str
             seen = name.removeprefix(SIGHT)
             result.append(f"its belief misses {min(value, 1):.0%} of its {seen}, usually {usual:.0%}")
         else:
-            result.append(f"over the last steps {_WRONG[name]}: {value / max(usual, 1e-3):.1f} times the usual error")
+            wrong = f"its predictions of the {name} were wrong" if name.startswith(OWN) else _WRONG[name]
+            result.append(f"over the last steps {wrong}: {value / max(usual, 1e-3):.1f} times the usual error")
     return result
 
 
 _WRONG = {
-    "own state": "its predictions of the own state were wrong",
     "rewards": "its predictions of rewards were wrong",
     "needs": "it was wrong about what others need",
     "actions": "it was wrong about what others do next",

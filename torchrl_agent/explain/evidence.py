@@ -27,12 +27,15 @@ AHEAD = 5
 WORST = 5.0
 """Largest error that counts of one prediction: a surprise [nats], or a multiple of the usual error."""
 GOALS = "goals"
+STRANGE = 0.1
+"""Probability of goals that the healthy agent never has which counts as much as a usual error of the others."""
+OWN = "own "
+"""Beginning of names of evidence for errors of the world model, which end with an observation's name or ``state``."""
 SIGHT = "sight of "
 """Beginning of the names of evidence for errors of perception, which end with the observation's name."""
 WIDEST = 512
 """Largest number of components of an observation that is read from the belief."""
 MODULES = {
-    "own state": "world model",
     "rewards": "world model",
     "needs": "social model",
     "actions": "social model",
@@ -85,6 +88,8 @@ def with_one(inputs: Tensor) -> Tensor:
 
 def module_of(name: str) -> str:
     """Return the module that evidence is about."""
+    if name.startswith(OWN):
+        return "world model"
     return "perception" if name.startswith(SIGHT) else MODULES[name]
 
 
@@ -139,10 +144,15 @@ def quotients(agent: Agent, steps: Steps, probes: Mapping[str, Probe], scale: Te
     """
     found = {name: probes[name].quotient(*given) for name, given in probed(agent, steps).items() if name in probes}
     if GOALS in found:  # whose distance counts, however little the usual ones differ
-        found[GOALS] = Quotient(found[GOALS].amount, torch.ones_like(found[GOALS].weight))
+        given, usual = probed(agent, steps)[GOALS][1], probes[GOALS].readable
+        strange = (given[..., ~usual].sum(-1) / STRANGE).square()
+        found[GOALS] = Quotient(found[GOALS].amount + strange, torch.ones_like(strange))
     if agent.world_model is not None:
         own, rewards = foreseen(agent, steps, unit)
-        found["own state"] = _mean((own / scale).clamp(max=WORST))
+        own = (own / scale).clamp(max=WORST)
+        known = agent.perception.known if agent.perception is not None else []
+        parts = own.split([steps.rows[name].shape[-1] for name in known], -1)
+        found |= {f"{OWN}{name}": _mean(part) for name, part in zip(("state", *known), (own, *parts), strict=True)}
         found["rewards"] = _mean(rewards.unsqueeze(-1))
     if keys.SOCIAL in steps.rows.keys() and keys.PRIVILEGED in steps.rows.keys():
         found |= _social(agent, steps)

@@ -66,6 +66,14 @@ class Reference:
         found = quotients(agent, steps, probes, self.scale.to(device), self.unit)
         return {name: summed(each, steps.begins) for name, each in found.items()}
 
+    def compared(self, found: Mapping[str, Tensor], row: int, step: int) -> dict[str, Evidence]:
+        """Return the evidence of a step, by name, beside what is usual."""
+        return {
+            name: Evidence(values[row, step].item(), self.usual[name], self.limits[name])
+            for name, values in found.items()
+            if name in self.limits and not bool(values[row, step].isnan())
+        }
+
     def of_episode(self, agent: Agent, episode: Episode, index: int) -> dict[int, dict[str, Evidence]]:
         """Return the evidence of an agent's steps that an episode has kept, without gaps, by step and name."""
         steps = [step for step in sorted(episode.moments) if step < len(episode.frames[index])]
@@ -76,20 +84,15 @@ class Reference:
         )
         begins = torch.arange(len(steps), device=rows.device).unsqueeze(0) == 0
         found = self.evidence(agent, Steps(rows, afters, begins, torch.zeros_like(begins)))
-        return {
-            step: {
-                name: Evidence(values[0, place].item(), self.usual[name], self.limits[name])
-                for name, values in found.items()
-                if name in self.limits and not bool(values[0, place].isnan())
-            }
-            for place, step in enumerate(steps)
-        }
+        return {step: self.compared(found, 0, place) for place, step in enumerate(steps)}
 
 
-def steps_of(experiment: Experiment, agent: Agent, seed: int, sampled: bool = False, most: int = STEPS) -> Steps:
+def steps_of(
+    experiment: Experiment, agent: Agent, seed: int, sampled: bool = False, most: int = STEPS, worlds: int = WORLDS
+) -> Steps:
     """Play games of the evaluation world and return the steps of all agents."""
     mode = ExplorationType.RANDOM if sampled else ExplorationType.DETERMINISTIC
-    world = agent.attach(experiment.make_world(evaluation=True, num_envs=WORLDS, seed=seed))
+    world = agent.attach(experiment.make_world(evaluation=True, num_envs=worlds, seed=seed))
     with closing(world) as env, torch.no_grad(), set_exploration_type(mode):
         played = env.rollout(most, acting_policy(agent), break_when_any_done=False)
     rows = agent_rows(played.transpose(0, 1), agent.group).transpose(0, 1)

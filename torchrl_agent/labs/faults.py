@@ -45,20 +45,26 @@ class Subject(NamedTuple):
     shapes: dict[str, torch.Size]
     known: list[str]
     """Names of the numbers of the own state."""
+    strength: float
+    """Of a change of what perception reads, 0 to 1."""
 
 
 @torch.no_grad()
-def plant(agent: Agent, env: EnvBase, fault: str) -> None:
+def plant(agent: Agent, env: EnvBase, fault: str, strength: float = 1.0) -> None:
     """Plant a fault in an agent.
 
     Args:
         agent: is changed in place.
         env: its world, with its transforms.
         fault: kind and words, see the table above.
+        strength: how far weights, or what perception reads, go from what they were (0) to what the fault makes them.
     """
     kind, *words = fault.split()
-    subject = Subject(agent, world_names(env), observation_shapes(env), known_names(env, agent))
+    subject = Subject(agent, world_names(env), observation_shapes(env), known_names(env, agent), strength)
+    before = {name: weight.clone() for name, weight in agent.named_parameters()}
     FAULTS[kind].change(subject, *words)
+    for name, weight in agent.named_parameters():
+        weight.copy_(before[name].lerp(weight, strength))
 
 
 # --- perception ------------------------------------------------------------------------------------------------------
@@ -72,11 +78,11 @@ def _blind(subject: Subject) -> None:
             values[..., place] = 0
         return values
 
-    _see(subject.agent, change)
+    _see(subject, change)
 
 
 def _mirrored(subject: Subject, axis: str) -> None:
-    agent, names, shapes, _ = subject
+    agent, names, shapes, *_ = subject
     eyes = _eyes(subject)
     zero = agent.normalizer.normalize(torch.zeros(sum(shape.numel() for shape in shapes.values())))
 
@@ -91,7 +97,7 @@ def _mirrored(subject: Subject, axis: str) -> None:
                 values[..., which] = 2 * zero[which] - values[..., which]
         return values
 
-    _see(agent, change)
+    _see(subject, change)
 
 
 def _eyes(subject: Subject) -> dict[str, slice]:
@@ -106,19 +112,19 @@ def _eyes(subject: Subject) -> dict[str, slice]:
     return found
 
 
-def _see(agent: Agent, change: Callable[[Tensor], Tensor]) -> None:
+def _see(subject: Subject, change: Callable[[Tensor], Tensor]) -> None:
     """Let perception read a changed observation, which stays unchanged for all others."""
-    seen: list[Tensor] = []
+    perception, seen = subject.agent.agent_modules["perception"], list[Tensor]()
 
     def before(module: nn.Module, given: Any) -> None:
         seen.append(given[0].get(keys.NORMALIZED))
-        given[0].set(keys.NORMALIZED, change(seen[-1].clone()))
+        given[0].set(keys.NORMALIZED, seen[-1].lerp(change(seen[-1].clone()), subject.strength))
 
     def after(module: nn.Module, given: Any, written: Any) -> None:
         written.set(keys.NORMALIZED, seen.pop())
 
-    agent.agent_modules["perception"].register_forward_pre_hook(before)
-    agent.agent_modules["perception"].register_forward_hook(after)
+    perception.register_forward_pre_hook(before)
+    perception.register_forward_hook(after)
 
 
 # --- social model ----------------------------------------------------------------------------------------------------

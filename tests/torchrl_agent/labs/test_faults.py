@@ -89,3 +89,14 @@ def test_a_world_model_without_the_hour_dreams_the_same_at_any():
     noon, night = torch.zeros(1, model.known_size), torch.zeros(1, model.known_size)
     night[:, -3:] = 1
     assert torch.equal(model(belief, noon, action)["reward"], model(belief, night, action)["reward"])
+
+
+def test_a_weak_fault_is_between_none_and_a_whole_one():
+    found = []
+    for strength in (0.0, 0.5, 1.0):
+        agent, env, think = opened(TONIGHT)
+        whole = think()[keys.SOCIAL, "goal"]
+        plant(agent, env, "others_need energy 5", strength)
+        found.append((think()[keys.SOCIAL, "goal"] - whole)[..., 0])
+    assert not found[0].any() and found[2].any()
+    torch.testing.assert_close(found[1], found[2] / 2)

@@ -31,6 +31,8 @@ STRANGE = 0.1
 """Probability of goals that the healthy agent never has which counts as much as a usual error of the others."""
 OWN = "own "
 """Beginning of names of evidence for errors of the world model, which end with an observation's name or ``state``."""
+IN_SIGHT = 0.5
+"""Least squared deviation from the mean, in variances, with which an observation is evidence."""
 SIGHT = "sight of "
 """Beginning of the names of evidence for errors of perception, which end with the observation's name."""
 WIDEST = 512
@@ -73,12 +75,22 @@ class Probe(NamedTuple):
     deviation: Tensor
     readable: Tensor
 
-    def quotient(self, inputs: Tensor, targets: Tensor) -> Quotient:
-        """Return squared errors over squared deviations from the mean, means over the readable targets."""
+    def errors(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return squared errors and squared deviations from the mean, means over the readable targets."""
         read, truth = with_one(inputs) @ self.weight, targets[..., self.readable]
         error = ((read - truth) / self.deviation).square().mean(-1)
-        there = ((truth - self.mean) / self.deviation).square().mean(-1)
-        return Quotient(error, there + 0.1)  # where hardly anything is in sight hardly anything can be wrong
+        return error, ((truth - self.mean) / self.deviation).square().mean(-1)
+
+    def sight(self, inputs: Tensor, targets: Tensor) -> Quotient:
+        """Return errors over deviations, in steps in which something is in sight."""
+        error, there = self.errors(inputs, targets)
+        return Quotient(*(torch.where(there > IN_SIGHT, part, 0.0) for part in (error, there + 0.1)))
+
+    def goals(self, inputs: Tensor, targets: Tensor) -> Quotient:
+        """Return errors, however little the usual ones differ, and the probability of goals that never have any."""
+        error, _ = self.errors(inputs, targets)
+        strange = targets[..., ~self.readable].sum(-1) / STRANGE
+        return Quotient(error + strange.square(), torch.ones_like(error))
 
 
 def with_one(inputs: Tensor) -> Tensor:
@@ -142,11 +154,11 @@ def quotients(agent: Agent, steps: Steps, probes: Mapping[str, Probe], scale: Te
         scale: usual errors of the predicted own state, [K].
         unit: the world's reward that is one of the agent's units.
     """
-    found = {name: probes[name].quotient(*given) for name, given in probed(agent, steps).items() if name in probes}
-    if GOALS in found:  # whose distance counts, however little the usual ones differ
-        given, usual = probed(agent, steps)[GOALS][1], probes[GOALS].readable
-        strange = (given[..., ~usual].sum(-1) / STRANGE).square()
-        found[GOALS] = Quotient(found[GOALS].amount + strange, torch.ones_like(strange))
+    found = {
+        name: (probes[name].goals if name == GOALS else probes[name].sight)(*given)
+        for name, given in probed(agent, steps).items()
+        if name in probes
+    }
     if agent.world_model is not None:
         own, rewards = foreseen(agent, steps, unit)
         own = (own / scale).clamp(max=WORST)

@@ -34,7 +34,7 @@ COMMANDS = {
     "agent_claims.json": "python -m benchmarks claims CLAIM",
     "arena_learn_a2c_dqn.json": "python -m benchmarks time_to_skill --algorithm ALGORITHM world.num_envs=1024 CHANGES",
     "bit_flip.json": "python -m benchmarks bit_flip",
-    "diagnosis.json": "python -m benchmarks diagnosis --steps 64 --healthy 2 --faults 17",
+    "diagnosis.json": "python -m benchmarks diagnosis",
     "gpu_bounds.json": "python -m benchmarks roofline CONFIGURATION",
     "headroom.json": "python -m benchmarks headroom town world.level=LEVEL --episodes 48",
     "known_results.json": "torchrl-agent bench skill CONFIGURATION threads=1",

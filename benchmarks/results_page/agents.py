@@ -133,9 +133,9 @@ SECTIONS = (
         "Planted faults",
         ("diagnosis.json",),
         diagnosis,
-        "how often the diagnosis blames the right module, by the step alone (before) and with a reference of the "
-        "healthy agent (after), in the agents `tonight`, `payday` and `village`; the rule was corrected after six of "
-        "the faults had been seen. [Diagnosis](../explain.md#the-diagnosis).",
+        "which module the diagnosis blames in a game with a fault of 80 to 100 % of its strength, and its alarms in "
+        "200 thoughts of each healthy agent; the rules were fixed before the faults were drawn. "
+        "[Diagnosis](../explain.md#the-diagnosis).",
     ),
     Section(
         "Labs",

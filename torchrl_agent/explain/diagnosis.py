@@ -76,6 +76,7 @@ _WRONG = {
     "needs": "it was wrong about what others need",
     "actions": "it was wrong about what others do next",
     "meters": "it was wrong about the meters of others",
+    "certainty": "its manager weighed no other goal",
     "goals": "its goals were other ones than with such meters before",
 }
 

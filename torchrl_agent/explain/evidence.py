@@ -27,8 +27,8 @@ AHEAD = 5
 WORST = 5.0
 """Largest error that counts of one prediction: a surprise [nats], or a multiple of the usual error."""
 GOALS = "goals"
-STRANGE = 0.1
-"""Probability of goals that the healthy agent never has which counts as much as a usual error of the others."""
+SURE = 1e-3
+"""Least impurity of the goals' probabilities that counts."""
 OWN = "own "
 """Beginning of names of evidence for errors of the world model, which end with an observation's name or ``state``."""
 IN_SIGHT = 0.5
@@ -43,6 +43,7 @@ MODULES = {
     "actions": "social model",
     "meters": "social model",
     GOALS: "policy",
+    "certainty": "policy",
 }
 """Evidence by name, and the module that it is about."""
 
@@ -87,10 +88,9 @@ class Probe(NamedTuple):
         return Quotient(*(torch.where(there > IN_SIGHT, part, 0.0) for part in (error, there + 0.1)))
 
     def goals(self, inputs: Tensor, targets: Tensor) -> Quotient:
-        """Return errors, however little the usual ones differ, and the probability of goals that never have any."""
+        """Return errors, however little the usual ones differ."""
         error, _ = self.errors(inputs, targets)
-        strange = targets[..., ~self.readable].sum(-1) / STRANGE
-        return Quotient(error + strange.square(), torch.ones_like(error))
+        return Quotient(error, torch.ones_like(error))
 
 
 def with_one(inputs: Tensor) -> Tensor:
@@ -159,6 +159,9 @@ def quotients(agent: Agent, steps: Steps, probes: Mapping[str, Probe], scale: Te
         for name, given in probed(agent, steps).items()
         if name in probes
     }
+    if agent.manager is not None:
+        impurity = 1 - agent.manager.distribution(steps.rows).probs.square().sum(-1)
+        found["certainty"] = Quotient(-(impurity + SURE).log(), torch.ones_like(impurity))
     if agent.world_model is not None:
         own, rewards = foreseen(agent, steps, unit)
         own = (own / scale).clamp(max=WORST)

@@ -69,7 +69,10 @@ DREAMS: Repairs = {
     "C": ("exchange up and down in what the world model reads", "actions up down"),
     "D": ("exchange left and right in what the world model reads", "actions left right"),
     "E": ("exchange interact and wait in what the world model reads", "actions interact wait"),
-    "F": ("let the world model learn anew from a scripted player, upon the same perception", "retrain world_model"),
+}
+LEARNING: Repairs = {
+    **DREAMS,
+    "E": ("let the world model learn anew from a scripted player, upon the same perception", "retrain world_model"),
 }
 READER: Repairs = {
     **EYES,
@@ -79,19 +82,17 @@ READER: Repairs = {
     ),
     "D": ("exchange left and right in what the social model says that others do next", "others_action left right"),
     "E": ("exchange the looks happy and sad in what the social model reads of others", "cues looks_happy looks_sad"),
-    "F": ("exchange left and right in what the social model reads that others did", "cues 5 6"),
 }
 GOALS: Repairs = {
     **EYES,
     "C": ("make it far less likely that the manager chooses to rest", "goal rest -20"),
     "D": ("make it far less likely that the manager chooses to eat", "goal eat -20"),
     "E": ("make it far less likely that the manager chooses to earn", "goal earn -20"),
-    "F": ("make it far less likely that the manager chooses to explore", "goal explore -20"),
 }
 
 LABS = {
     1: Lab("shipped:payday", "mirrored y", DREAMS, "B", world=0, shows=3),
-    2: Lab("shipped:payday", "hourless", DREAMS, "F", world=5, shows=5),
+    2: Lab("shipped:payday", "hourless", LEARNING, "E", world=5, shows=5),
     3: Lab("shipped:tonight", "cues looks_happy looks_sad", READER, "E", world=3, shows=24),
     4: Lab("shipped:market_day", "goal earn 20", GOALS, "E", world=5, shows=2),
 }

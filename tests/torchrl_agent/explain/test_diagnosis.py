@@ -7,6 +7,7 @@ import math
 
 import torch
 
+from envs import TownEnv
 from torchrl_agent.explain.diagnosis import (
     NOTHING_UNUSUAL,
     diagnose,
@@ -124,6 +125,10 @@ def test_a_need_that_no_place_serves_is_no_goal_missed():
     served = dataclasses.replace(NAMES, raised=("energy",))
     assert diagnose_goal(goal(0.12, 1), served) == ["goal money while energy is 0.12"]
     assert diagnose_goal(goal(0.12, 1), dataclasses.replace(NAMES, raised=("money",))) == []
+
+
+def test_a_town_tells_which_needs_its_places_serve():
+    assert TownEnv(1, level="L2").names()["raised"] == ("energy", "satiation", "money")
 
 
 def test_the_diagnosis_keeps_the_order_of_the_modules():

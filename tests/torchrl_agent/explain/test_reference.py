@@ -12,7 +12,7 @@ from torchrl_agent import cli, load_agent
 from torchrl_agent.core.run_names import find_run
 from torchrl_agent.explain import explain
 from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose, diagnose_evidence
-from torchrl_agent.explain.evidence import LEAST, SPAN, WORST, Probe, Quotient, summed
+from torchrl_agent.explain.evidence import IN_SIGHT, LEAST, SPAN, WORST, Probe, Quotient, summed
 from torchrl_agent.explain.reference import FILE, _fit, find_reference, write_reference
 from torchrl_agent.explain.thought import Evidence
 
@@ -43,12 +43,12 @@ def test_a_probe_reads_what_is_there_to_be_read():
     targets = torch.cat((2 * inputs[..., :1] - inputs[..., 1:2] + 3, noise, torch.zeros_like(noise)), -1)
     probe = _fit(inputs, targets)
     assert probe.readable.tolist() == [True, False, False]
-    amount, weight = probe.quotient(inputs, targets)
-    assert (amount / weight).mean() < 1e-4
-    blind = probe.quotient(torch.zeros_like(inputs), targets)
-    assert blind.amount.mean() == pytest.approx(1, abs=0.05)  # of what is there it reads nothing
-    mirrored = probe.quotient(-inputs, targets)
-    assert mirrored.amount.mean() == pytest.approx(4, abs=0.2)  # (2 x)^2
+    assert probe.errors(inputs, targets)[0].mean() < 1e-4
+    blind, there = probe.errors(torch.zeros_like(inputs), targets)
+    assert blind.mean() == pytest.approx(1, abs=0.05)  # of what is there it reads nothing
+    assert probe.errors(-inputs, targets)[0].mean() == pytest.approx(4, abs=0.2)  # (2 x)^2
+    sight = probe.sight(torch.zeros_like(inputs), targets)
+    assert torch.equal(sight.weight > 0, there > IN_SIGHT) and bool((sight.amount[there <= IN_SIGHT] == 0).all())
 
 
 def test_a_module_is_named_where_its_evidence_is_beyond_the_limit():
@@ -56,12 +56,17 @@ def test_a_module_is_named_where_its_evidence_is_beyond_the_limit():
         "sight of map": Evidence(0.75, 0.05, 0.2),
         "needs": Evidence(0.9, 0.3, 0.8),
         "own state": Evidence(0.9, 0.5, 1.0),
+        "own position": Evidence(0.9, 0.3, 1.0),
     }
     assert diagnose_evidence("perception", found) == ["its belief misses 75% of its map, usually 5%"]
     assert diagnose_evidence("social model", found) == [
         "over the last steps it was wrong about what others need: 3.0 times the usual error"
     ]
     assert diagnose_evidence("world model", found) == [] == diagnose_evidence("policy", found)
+    found["own position"] = Evidence(1.2, 0.3, 1.0)
+    assert diagnose_evidence("world model", found) == [
+        "over the last steps its predictions of the own position were wrong: 4.0 times the usual error"
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -77,10 +77,7 @@ def measure_modules(experiment: Experiment, seconds: float) -> list[dict[str, An
     rows = []
     for name, module, loss in _modules(agent, learner.algorithm.loss.objective):
         row: dict[str, Any] = {"module": name, "agents": frame.numel(), "frames": minibatch.numel(), "steps": steps}
-        for what, function, given in (
-            ("act", _acting(module), frame),
-            ("learn", _learning(loss), minibatch),
-        ):
+        for what, function, given in (("act", _acting(module), frame), ("learn", _learning(loss), minibatch)):
             for mode in ("eager", "compiled"):
                 part = CompiledFunction(f"{name}'s {what}", function, mode == "compiled")
                 with set_recurrent_mode(what == "learn" and minibatch.ndim == 2):

@@ -119,11 +119,7 @@ def theirs(case: Case) -> tuple[Any, int]:
     policy: dict[str, Any] = {"net_arch": [256, 256]}
     at_once = case.num_envs
     if case.algorithm == "ppo":
-        settings = {
-            "n_steps": PPO_FRAMES // case.num_envs,
-            "batch_size": PPO_MINIBATCH,
-            "n_epochs": PPO_EPOCHS,
-        }
+        settings = {"n_steps": PPO_FRAMES // case.num_envs, "batch_size": PPO_MINIBATCH, "n_epochs": PPO_EPOCHS}
         policy, at_once = {}, PPO_FRAMES
     elif case.algorithm == "dqn":
         settings |= {"train_freq": DQN_EVERY, "gradient_steps": case.num_envs, "batch_size": DQN_BATCH}

@@ -20,13 +20,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 MOST_LINES = 14
 SMALL = {
     "01_meet_the_worlds": {"NUM_ENVS": 4, "STEPS": 20, "SPEED_SIZES": [2], "SPEED_STEPS": 3},
-    "02_train_the_arena": {
-        "TOTAL_FRAMES": 8_192,
-        "NUM_ENVS": 32,
-        "EPISODES": 2,
-        "FILM_STEPS": 12,
-        "COMPILE": False,
-    },
+    "02_train_the_arena": {"TOTAL_FRAMES": 8_192, "NUM_ENVS": 32, "EPISODES": 2, "FILM_STEPS": 12, "COMPILE": False},
     "03_compose_your_own_pipeline": {"NUM_ENVS": 8, "STEPS": 16, "TOTAL_FRAMES": 512, "EPOCHS": 1, "MINIBATCH": 64},
     "04_a_day_in_town": {"NUM_ENVS": 2, "DAYS_BEFORE": 1, "HOURS": 4, "FILM_STEPS": 4, "FILM_WORLDS": 1},
     "05_look_inside_the_agent": {

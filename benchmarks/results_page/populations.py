@@ -99,10 +99,7 @@ SECTIONS = (
         "returns beside the same populations without evolution.",
     ),
     Section(
-        "The duel",
-        ("duel.json",),
-        duel,
-        "fraction of 512 games won, and drawn: most likely actions, sampled ones.",
+        "The duel", ("duel.json",), duel, "fraction of 512 games won, and drawn: most likely actions, sampled ones."
     ),
     Section("The league", ("league.json",), league, "shares of the points, means over populations."),
     Section("Families", ("families.json",), families, "traits and fitness over populations."),

@@ -138,9 +138,7 @@ def track_combat(state: State, rules: Rules) -> State:
     efficiency = offence * (0.5 + 0.5 * health_ratio) - rules.shaping_damage_weight * lost
     return state._replace(
         progress=progress._replace(
-            tracking=torch.ones_like(spawner_health),
-            tracked_spawners=spawner_health,
-            tracked_health=state.ship.health,
+            tracking=torch.ones_like(spawner_health), tracked_spawners=spawner_health, tracked_health=state.ship.health
         ),
         events=events._replace(shaping=efficiency * progress.tracking),
     )

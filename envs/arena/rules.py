@@ -52,13 +52,7 @@ class Phase:
     """Multiplier of the spawners' cooldown."""
 
 
-CLASSIC_PHASES = (
-    Phase(1, 1.0, 1.0),
-    Phase(2, 0.9, 0.9),
-    Phase(3, 0.8, 0.85),
-    Phase(4, 0.7, 0.8),
-    Phase(5, 0.75, 0.75),
-)
+CLASSIC_PHASES = (Phase(1, 1.0, 1.0), Phase(2, 0.9, 0.9), Phase(3, 0.8, 0.85), Phase(4, 0.7, 0.8), Phase(5, 0.75, 0.75))
 
 
 @dataclass(frozen=True)

@@ -135,11 +135,7 @@ STAGE_KEYS = ("name", "difficulty", "criteria", "retreat", "min_episodes", "leve
 
 
 def load_curriculum(
-    source: str | Path,
-    folder: Path,
-    num_envs: int,
-    stage: int | str,
-    multipliers: tuple[str, ...],
+    source: str | Path, folder: Path, num_envs: int, stage: int | str, multipliers: tuple[str, ...]
 ) -> Curriculum:
     """Load the curriculum of a YAML file.
 

@@ -191,11 +191,7 @@ def _others(state: State, rules: Rules) -> list[Tensor]:
     values = []
     for distance, dx, dy, cues, family, action, _ in _sightings(state, rules):
         there = distance < torch.inf
-        values += [
-            torch.where(there, dx / rules.sight, 0.0),
-            torch.where(there, dy / rules.sight, 0.0),
-            there.float(),
-        ]
+        values += [torch.where(there, dx / rules.sight, 0.0), torch.where(there, dy / rules.sight, 0.0), there.float()]
         if rules.family_size > 1:
             values.append(torch.where(there, family, 0.0))
         values += _one_hot(torch.where(there, action, -1), len(rules.action_names))

@@ -231,8 +231,5 @@ def hurry(state: State, rules: Rules, tables: Tables) -> State:
     nobody = torch.zeros_like(state.agents.x[: rules.num_agents])
     agents = state.agents
     return state._replace(
-        agents=agents._replace(
-            x=agents.x + torch.cat((nobody, across)),
-            y=agents.y + torch.cat((nobody, down)),
-        )
+        agents=agents._replace(x=agents.x + torch.cat((nobody, across)), y=agents.y + torch.cat((nobody, down)))
     )

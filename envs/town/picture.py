@@ -64,12 +64,7 @@ def draw(
 
 
 def sketch(
-    state: State,
-    episode: EpisodeStats,
-    world: int,
-    rules: Rules,
-    size: tuple[int, int] = SIZE,
-    watched: int | None = 0,
+    state: State, episode: EpisodeStats, world: int, rules: Rules, size: tuple[int, int] = SIZE, watched: int | None = 0
 ) -> Canvas:
     """Return the drawing of world number ``world`` of a batch.
 

@@ -65,17 +65,7 @@ def test_a_correlation_has_its_interval():
 
 @pytest.mark.slow
 def test_it_measures_from_the_command_line(capsys):
-    words = [
-        "families",
-        "families",
-        *SMALL,
-        "--seeds",
-        "0",
-        "1",
-        "--trait",
-        "world.traits.curiosity",
-        "--json",
-    ]
+    words = ["families", "families", *SMALL, "--seeds", "0", "1", "--trait", "world.traits.curiosity", "--json"]
     assert main(words) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     found = json.loads(last)

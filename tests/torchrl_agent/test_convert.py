@@ -714,10 +714,7 @@ def test_action_values_become_a_dqn_that_predicts_alike(tmp_path, capsys):
 def test_what_dqn_and_sac_runs_cannot_be_is_one_sentence(tmp_path, capsys):
     dueling = train_small(tmp_path, "dueling", "algorithm=dqn")
     soft = train_small(tmp_path, "soft", "algorithm=sac")
-    for run, named in (
-        (dueling, "algorithm.dueling=false"),
-        (soft, "SAC of discrete actions"),
-    ):
+    for run, named in ((dueling, "algorithm.dueling=false"), (soft, "SAC of discrete actions")):
         capsys.readouterr()
         assert cli.main(["convert", "to-sb3", str(run), str(tmp_path / "no.zip")]) == 2
         error = capsys.readouterr().err

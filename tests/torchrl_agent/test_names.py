@@ -69,11 +69,7 @@ def test_the_nearest_level_and_rules_are_told(make, meant):
 
 @pytest.mark.parametrize(
     ("words", "meant"),
-    [
-        (["trian", "smoke"], "train"),
-        (["train", "smoke", "--sede", "1"], "--seed"),
-        (["completion", "bahs"], "bash"),
-    ],
+    [(["trian", "smoke"], "train"), (["train", "smoke", "--sede", "1"], "--seed"), (["completion", "bahs"], "bash")],
 )
 def test_the_nearest_verb_or_option_is_told(words, meant, capsys):
     with pytest.raises(SystemExit):

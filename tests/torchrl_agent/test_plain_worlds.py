@@ -246,10 +246,7 @@ def test_a_world_that_passes_its_arguments_on_is_made_with_the_number_of_worlds(
 @pytest.mark.parametrize(
     ("target", "named"),
     [
-        (
-            f"{HERE}.two_cartpoles",
-            "is a batch of 2, whatever num_envs is, .* let a function make it",
-        ),
+        (f"{HERE}.two_cartpoles", "is a batch of 2, whatever num_envs is, .* let a function make it"),
         ("builtins.dict", "is a dict, no TorchRL environment"),
         ("torchrl.envs.TicTacToeEnv", "several"),
     ],
@@ -306,10 +303,7 @@ def test_rewards_are_transformed_in_training_only_and_never_in_the_return():
     [
         ("CatFrame", r"names 'CatFrame', which there is not \(did you mean CatFrames\?\)"),
         ({"CatFrames": {"M": 3}}, "CatFrames cannot be put here .*check its arguments"),
-        (
-            {"CatFrames": {"N": 3, "dim": -1, "in_keys": ["pixels"]}},
-            "CatFrames reads 'pixels', which the world",
-        ),
+        ({"CatFrames": {"N": 3, "dim": -1, "in_keys": ["pixels"]}}, "CatFrames reads 'pixels', which the world"),
         ({"CatFrames": {}, "SignTransform": {}}, "give each as NAME or"),
     ],
 )

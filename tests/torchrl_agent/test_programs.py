@@ -23,10 +23,7 @@ RUNNER = Path(__file__).parents[1] / "node" / "play.js"
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="Node, which runs programs, is not installed")
 STEPS = 300
-FAST = {
-    "duel": (DuelEnv, {"opponent": "scripted", "action_repeat": 2}),
-    "town": (TownEnv, {"level": "others_tonight"}),
-}
+FAST = {"duel": (DuelEnv, {"opponent": "scripted", "action_repeat": 2}), "town": (TownEnv, {"level": "others_tonight"})}
 SLOW = {
     "duel of two": (DuelEnv, {}),
     **{
@@ -74,11 +71,7 @@ def test_a_world_plays_as_pytorch_does(make, options):
     torch.manual_seed(0)
     actions = torch.stack([env.full_action_spec[env.action_key].rand() for _ in range(STEPS)])
     played = node(
-        programs=programs,
-        record=world_record(env),
-        prefix="",
-        steps=STEPS,
-        actions=actions.reshape(STEPS, -1).tolist(),
+        programs=programs, record=world_record(env), prefix="", steps=STEPS, actions=actions.reshape(STEPS, -1).tolist()
     )["results"]
     now = functions["reset"](record)
     assert_near({name: played[0][name] for name in record}, {name: now[name] for name in record}, 0)  # to the last bit

@@ -88,9 +88,7 @@ def test_the_rank_that_has_the_store_may_die(folder):
 
 def test_a_rank_that_does_not_come_is_named(folder):
     ended = two_ranks(folder, [*TRAIN, "run.rank_timeout=2"])
-    assert ended == [
-        (2, "rank 1 has not come within 2 s: see what it says, or give a larger run.rank_timeout."),
-    ]
+    assert ended == [(2, "rank 1 has not come within 2 s: see what it says, or give a larger run.rank_timeout.")]
 
 
 def test_a_place_to_meet_that_is_taken_is_named(folder):

@@ -160,10 +160,7 @@ HOSTILE = {
         observe(sees("observation", lambda o, s: o["observation"] / 0 * 0)),
         "observation holds NaN",
     ),
-    "a spec without an observation": (
-        specs(lambda o, a: (o.set("x", Unbounded((N,))) and o, a)),
-        "observe lacks x",
-    ),
+    "a spec without an observation": (specs(lambda o, a: (o.set("x", Unbounded((N,))) and o, a)), "observe lacks x"),
     "an observation without a spec": (observe(sees("map", lambda o, s: s.x.clone())), "observe gives map"),
     "an observation that is no dict": (observe(lambda o, s: o["observation"]), "observe gives Tensor"),
     "an observation beside the agents": (

@@ -132,10 +132,7 @@ def _skill(parsed: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-SUBJECTS = {
-    "speed": (_add_speed, _speed),
-    "skill": (_add_skill, _skill),
-}
+SUBJECTS = {"speed": (_add_speed, _speed), "skill": (_add_skill, _skill)}
 """Subjects of measurement: the functions that add the arguments of each and measure it."""
 STUDIES = {
     **{name: name for name in ("claims", "distributed", "evolution", "families", "headroom", "lag", "league")},

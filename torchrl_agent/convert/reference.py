@@ -19,14 +19,7 @@ from torchrl_agent.convert.moments import FRESH, by_name, saved_moments, take_ov
 from torchrl_agent.convert.networks import PLAIN, linear_layers
 from torchrl_agent.convert.normalization import Normalization, read_normalization
 from torchrl_agent.convert.pairs import Pair, fill, layer_pairs
-from torchrl_agent.convert.run_files import (
-    as_overrides,
-    check_overrides,
-    check_world,
-    open_run,
-    write_files,
-    write_run,
-)
+from torchrl_agent.convert.run_files import as_overrides, check_overrides, check_world, open_run, write_files, write_run
 from torchrl_agent.core.checkpoint import write_json
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent

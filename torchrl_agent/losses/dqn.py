@@ -30,11 +30,7 @@ class ActionValueLoss(nn.Module):
         self.normalizer = agent.normalizer
         network = TensorDictSequential(*list(agent.encoder)[1:], *agent.critic_head)
         self.loss = DQNLoss(
-            network,
-            loss_function="smooth_l1",
-            delay_value=True,
-            double_dqn=double,
-            action_space="categorical",
+            network, loss_function="smooth_l1", delay_value=True, double_dqn=double, action_space="categorical"
         )
         self.loss.set_keys(action_value=keys.LOGITS, value=keys.VALUE, priority_weight=keys.PRIORITY_WEIGHT)
         self.loss.make_value_estimator(ValueEstimators.TD0, gamma=gamma)

@@ -30,11 +30,7 @@ from torchrl_agent.modules.specs import action_bounds, action_heads, action_mask
 
 
 def make_actor_head(
-    env: EnvBase,
-    entry: NestedKey,
-    width: int,
-    hidden: list[int],
-    config: ModelConfig,
+    env: EnvBase, entry: NestedKey, width: int, hidden: list[int], config: ModelConfig
 ) -> ProbabilisticTensorDictSequential:
     """Make the head that writes ``action``, ``action_log_prob`` and the parameters of their distribution: ``logits`` of
     discrete actions (legal ones, if the world has an ``action_mask``), ``loc`` and ``scale`` of continuous ones, or all

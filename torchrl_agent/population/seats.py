@@ -57,12 +57,7 @@ class Seats(NamedTuple):
 
 
 def seat_table(
-    worlds: int,
-    members: int,
-    slots: int = 0,
-    past: float = 0.0,
-    scripted: Sequence[float] = (),
-    exploiters: int = 0,
+    worlds: int, members: int, slots: int = 0, past: float = 0.0, scripted: Sequence[float] = (), exploiters: int = 0
 ) -> Seats:
     """Seats in which all members are seated equally often, and all slots, and every player on both sides.
 

@@ -25,13 +25,7 @@ from torchrl_agent.experiment.config_files import write_config
 from torchrl_agent.experiment.judging import evaluate
 from torchrl_agent.models.agent import MODULES as BUILT_IN
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.pretrained import (
-    MODULES,
-    has_statistics,
-    load_pretrained,
-    restore_reward_scale,
-    save_module,
-)
+from torchrl_agent.models.pretrained import MODULES, has_statistics, load_pretrained, restore_reward_scale, save_module
 from torchrl_agent.modules.specs import action_heads
 from torchrl_agent.optimization.updater import Updater
 from torchrl_agent.pretrain.data import (

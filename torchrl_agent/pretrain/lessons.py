@@ -156,10 +156,7 @@ class CloningLoss(nn.Module):
         """Return means over the frames that count."""
         log_prob, counted, right = self.judged(tensordict)
         return TensorDict(
-            {
-                "loss_cloning": masked_mean(-log_prob, counted),
-                "accuracy": masked_mean(right.float(), counted).detach(),
-            }
+            {"loss_cloning": masked_mean(-log_prob, counted), "accuracy": masked_mean(right.float(), counted).detach()}
         )
 
     def judged(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor, Tensor]:

@@ -107,9 +107,7 @@ def _train_apart(experiment: Experiment, resume: Path | str | None) -> Generator
 
 
 def _train(
-    experiment: Experiment,
-    resume: Path | str | None,
-    make: Callable[[Experiment, dict[str, Any] | None], Learner],
+    experiment: Experiment, resume: Path | str | None, make: Callable[[Experiment, dict[str, Any] | None], Learner]
 ) -> Generator[Iteration, None, None]:
     here = Path.cwd()  # a world may change it
     by_itself = resume is None and experiment.run.resume == "auto"

@@ -12,13 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_agent.core import ranks
-from torchrl_agent.core.checkpoint import (
-    TRAINING_RETURN,
-    best_score,
-    checkpoints,
-    save_checkpoint,
-    write_json,
-)
+from torchrl_agent.core.checkpoint import TRAINING_RETURN, best_score, checkpoints, save_checkpoint, write_json
 from torchrl_agent.core.devices import forked_random
 from torchrl_agent.experiment.config_files import write_config
 from torchrl_agent.experiment.judging import EVALUATION_RETURN, configured_way, evaluate_ways

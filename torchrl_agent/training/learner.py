@@ -22,13 +22,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import group_spec
 from torchrl_agent.optimization.schedules import LearningRateConfig, check_schedule
 from torchrl_agent.optimization.sharding import own_state, whole_state
-from torchrl_agent.training.collector import (
-    RolloutCollector,
-    agent_rows,
-    finished_episodes,
-    kept_once,
-    truncates_once,
-)
+from torchrl_agent.training.collector import RolloutCollector, agent_rows, finished_episodes, kept_once, truncates_once
 from torchrl_agent.training.governor import Governor, GovernorConfig
 from torchrl_agent.training.metrics import EpisodeWindow
 from torchrl_agent.transforms import get_statistics, set_statistics

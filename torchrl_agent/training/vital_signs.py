@@ -71,13 +71,7 @@ class VitalSigns:
     """
 
     def __init__(
-        self,
-        names: Iterable[str],
-        warmup: int,
-        memory: int,
-        threshold: float,
-        clipped: float,
-        device: torch.device,
+        self, names: Iterable[str], warmup: int, memory: int, threshold: float, clipped: float, device: torch.device
     ) -> None:
         signs = {RETURN: SIGNS[RETURN], **{name: SIGNS[name] for name in names if name in SIGNS}}
         gradient = dataclasses.replace(GRADIENT, smallest=clipped)

@@ -322,11 +322,7 @@ class Oracle:
             self.health / SHIP_HEALTH,
             self.cooldown / SHIP_COOLDOWN,
         ]
-        mission = [
-            self.phase / len(PHASES),
-            len(self.spawners) / spawners_of_phase,
-            1 - self.time / MAX_STEPS,
-        ]
+        mission = [self.phase / len(PHASES), len(self.spawners) / spawners_of_phase, 1 - self.time / MAX_STEPS]
         targets = []
         for enemy in self._nearest(self.enemies, 2):
             targets += [*self._sighting(enemy), 1.0] if enemy else [1.0, 0.5, 0.0]

@@ -203,14 +203,8 @@ def test_worlds_in_processes_play_the_same_games():
 @pytest.mark.parametrize(
     ("fault", "named"),
     [
-        (
-            "raises",
-            r"step of Broken failed \(ZeroDivisionError: it says nothing, strange_worlds.py:\d+\): fix",
-        ),
-        (
-            "shape",
-            r"step of Broken failed \(ValueError: observation has shape \(4,\), its space \(3,\): make",
-        ),
+        ("raises", r"step of Broken failed \(ZeroDivisionError: it says nothing, strange_worlds.py:\d+\): fix"),
+        ("shape", r"step of Broken failed \(ValueError: observation has shape \(4,\), its space \(3,\): make"),
         ("type", r"step of Broken failed \(ValueError: observation has type <U1, its space float32"),
     ],
 )

@@ -285,10 +285,7 @@ def test_an_exported_policy_gives_the_clipped_mean(run):
 
 @pytest.mark.parametrize(
     ("arguments", "culprit"),
-    [
-        (["film"], "cannot be drawn: pygame is not installed"),
-        (["pretrain", "perception"], "continuous"),
-    ],
+    [(["film"], "cannot be drawn: pygame is not installed"), (["pretrain", "perception"], "continuous")],
 )
 def test_commands_that_cannot_be_say_so_in_one_sentence(run, capsys, monkeypatch, arguments, culprit):
     monkeypatch.setitem(sys.modules, "pygame", None)  # with which Pendulum draws

@@ -5,11 +5,7 @@ import math
 import pytest
 import torch
 
-from torchrl_agent.modules.distributions import (
-    ConditionedMultiCategorical,
-    MaskedCategorical,
-    MaskedMultiCategorical,
-)
+from torchrl_agent.modules.distributions import ConditionedMultiCategorical, MaskedCategorical, MaskedMultiCategorical
 
 LOGITS = torch.tensor([math.log(1.0), math.log(3.0), math.log(100.0), math.log(6.0)])
 LEGAL = torch.tensor([True, True, False, True])

@@ -53,10 +53,7 @@ OPTIONS = [
 
 def config(**changes):
     return ModelConfig(
-        [16],
-        memory="gru",
-        perception=PerceptionConfig(memory_size=12, belief_size=8, embedding_size=16),
-        **changes,
+        [16], memory="gru", perception=PerceptionConfig(memory_size=12, belief_size=8, embedding_size=16), **changes
     )
 
 
@@ -276,10 +273,7 @@ def test_what_is_foreseen_changes_the_belief_only_if_it_is_asked_to(module):
     found = []
     for shapes in (False, True):
         learner = Experiment.load(
-            "town_agent",
-            *SMALL,
-            f"model.{module}.shapes_perception={shapes}",
-            "model.perception.prediction_coeff=0",
+            "town_agent", *SMALL, f"model.{module}.shapes_perception={shapes}", "model.perception.prediction_coeff=0"
         ).make_learner()
         data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
         with set_recurrent_mode(True):

@@ -11,10 +11,7 @@ from torchrl_agent import Experiment, evaluate, learn, load_agent, train
 from torchrl_agent.loop import iterate
 from torchrl_agent.optimization.compilation import CUDA_GRAPH
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
 @pytest.fixture(autouse=True)

@@ -345,10 +345,7 @@ def test_agents_with_memory_have_leagues_too():
         (["league.exploiters=1", "league.against=[a,b]"], "nobody to exploit"),
         (["league.against=[a]"], "names 1 runs for 2 slots"),
         (["league.against=[a,b]"], "there is no run a"),
-        (
-            ["league.enabled=false", *PBT, "population.fitness=rating"],
-            "which only a league gives",
-        ),
+        (["league.enabled=false", *PBT, "population.fitness=rating"], "which only a league gives"),
         (["+world.opponent=turret"], "no two seats with a winner"),
         ([*PBT, "population.fitness=hits_dealt"], "use a statistic"),
         (["governor.enabled=true"], "governor.enabled"),

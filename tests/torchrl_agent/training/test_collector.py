@@ -36,9 +36,7 @@ class Counting(EnvBase):
         super().__init__(batch_size=[num_envs], device="cpu")
         statistics = {name: Unbounded((num_envs, 1)) for name in ("return", "length")}
         self.observation_spec = Composite(
-            observation=Unbounded((num_envs, 1)),
-            episode=Composite(**statistics, shape=(num_envs,)),
-            shape=(num_envs,),
+            observation=Unbounded((num_envs, 1)), episode=Composite(**statistics, shape=(num_envs,)), shape=(num_envs,)
         )
         self.action_spec = Categorical(2, shape=(num_envs,))
         self.reward_spec = Unbounded((num_envs, 1))

@@ -34,6 +34,16 @@ MADE_ANEW = (
 SHORT = "++world.rules={max_steps: 6}"
 GENES = "+population.genes={algorithm.entropy_coeff: {low: 0.001, high: 0.1}}"
 POPULATION = ["population.every=64", "population.least_episodes=1", "total_frames=4096"]
+LEAGUE = [
+    "config=duel_league",
+    "world.num_envs=16",
+    "algorithm.minibatch_size=20",
+    "league.refresh=2",
+    "league.snapshot_every=32",  # so that an exploiter begins anew after 128 frames
+    "population.members=3",
+    "league.scripted={turret: 0.25, scripted: 0}",
+    *POPULATION,
+]
 KINDS = {
     "ppo": [
         "world.curriculum=ladder",
@@ -53,7 +63,15 @@ KINDS = {
         "algorithm.batch_size=24",
     ],
     "sac": ["algorithm=sac", *REPLAY, "algorithm.batch_size=24"],
-    "impala": ["algorithm=impala", "algorithm.rollout_steps=2", "algorithm.lag=2", "algorithm.refresh_every=2"],
+    "float16": ["algorithm.precision=float16"],
+    "a2c": ["algorithm=a2c", "algorithm.rollout_steps=2", "algorithm.optimizer=rmsprop"],
+    "impala": [
+        "policy=gru",
+        "algorithm=impala",
+        "algorithm.rollout_steps=2",
+        "algorithm.lag=2",
+        "algorithm.refresh_every=2",
+    ],
     "mind": ["config=town_agent", *MIND],
     "population": [
         "population.members=4",
@@ -77,20 +95,12 @@ KINDS = {
         "population.evolve=genetic",
         "population.family.parents=0.5",
         "population.family.wealth=0.5",
+        "population.family.mating=lasting",
         *POPULATION,
         "+population.genes={world.traits.greed: {low: 0, high: 1, scale: linear}}",
     ],
-    "league": [
-        "config=duel_league",
-        "world.num_envs=16",
-        "algorithm.minibatch_size=20",
-        "league.refresh=2",
-        "league.snapshot_every=32",  # so that the exploiter begins anew after 128 frames
-        "league.exploiters=1",
-        "population.members=3",
-        "league.scripted={turret: 0.25, scripted: 0}",
-        *POPULATION,
-    ],
+    "league": [*LEAGUE, "league.exploiters=1"],
+    "evolving league": [*LEAGUE, "population.evolve=pbt", "population.replace=0.4", "population.margin=0"],
 }
 
 
@@ -158,7 +168,7 @@ def unlike(one: dict[str, object], other: dict[str, object], but: tuple[str, ...
     return [path for path in paths if not any(re.search(each, path) for each in but)]
 
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow) if k == "mind" else k for k in KINDS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_learner_is_one_that_never_stopped(kind):
     whole, resumed = learner_of(kind), learner_of(kind)
     fresh = inside(whole)

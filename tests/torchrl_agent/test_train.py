@@ -194,27 +194,6 @@ def test_resumed_equals_never_stopped_bit_by_bit(tmp_path):
     assert_same(states[0]["algorithm"], states[1]["algorithm"])
 
 
-def test_a_world_of_several_agents_resumes_as_if_never_stopped(tmp_path):
-    def town(name, *changes):
-        small = [
-            "world.level=L8",
-            "world.num_envs=8",
-            "algorithm.rollout_steps=8",
-            "algorithm.minibatch_size=64",
-            "threads=1",
-        ]
-        eager = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
-        files = [f"run.folder={tmp_path}", f"run.name={name}", "run.film=false", "run.final_evaluation=false"]
-        often = ["run.checkpoint_every=64", "total_frames=256"]
-        return Experiment.load("town", *small, *eager, *files, *often, *changes)
-
-    whole, whole_weights = play(town("whole"))
-    begun, _ = play(town("halves"), iterations=2)
-    rest, rest_weights = play(Experiment.load(tmp_path / "halves" / "config.yaml"), resume=tmp_path / "halves")
-    assert begun + rest == whole
-    assert torch.equal(rest_weights, whole_weights)
-
-
 def assert_same(one, other):
     if isinstance(one, torch.Tensor):
         assert torch.equal(one, other)

@@ -13,7 +13,6 @@ from gymnasium.wrappers.vector import (
     DictInfoToList,
     FlattenObservation,
     NormalizeObservation,
-    NormalizeReward,
     RecordEpisodeStatistics,
 )
 from torchrl.data import Bounded
@@ -48,16 +47,6 @@ def test_observations_lie_in_their_space_and_types_are_gymnasiums(vector):
     assert observation in vector.observation_space
     assert reward.dtype == np.float64
     assert terminated.dtype == truncated.dtype == bool
-
-
-def test_rewards_and_flags_are_one_per_world_and_the_spaces_batches_of_the_single_ones(vector):
-    vector.reset(seed=3)
-    vector.action_space.seed(3)
-    assert vector.action_space.shape == (8,)
-    assert vector.observation_space.dtype == vector.single_observation_space.dtype == np.float32
-    _, *columns, infos = vector.step(vector.action_space.sample())
-    assert all(column.shape == (8,) for column in columns)
-    assert isinstance(infos, dict)
 
 
 @pytest.mark.parametrize("seed", [7, np.int64(7), 0])
@@ -124,31 +113,6 @@ def test_the_last_observation_is_the_one_torchrl_sees_before_the_reset(vector):
     assert ends >= 8
 
 
-def test_the_same_seed_is_the_same_game(vector):
-    games = []
-    for _ in range(2):
-        game = [vector.reset(seed=7)[0]]
-        game += [vector.step(np.full(8, step % 5))[0] for step in range(20)]
-        games.append(np.stack(game))
-    assert np.array_equal(*games)
-
-
-def test_the_true_last_observation_and_the_statistics_are_in_the_infos(vector):
-    vector.reset()
-    ends = 0
-    for _ in range(90):
-        observation, _, terminated, truncated, infos = vector.step(np.zeros(8, dtype=np.int64))
-        done = terminated | truncated
-        assert ("final_obs" in infos) == done.any()
-        if done.any():
-            assert np.array_equal(infos["_final_obs"], done)
-            assert not np.array_equal(infos["final_obs"][done], observation[done])
-            assert np.array_equal(infos["final_obs"][~done], observation[~done])
-            assert (infos["final_info"]["length"][done] > 0).all()
-            ends += done.sum()
-    assert ends > 3
-
-
 def test_gymnasiums_own_statistics_agree_with_ours(vector):
     recorded = RecordEpisodeStatistics(vector)
     recorded.reset()
@@ -180,15 +144,6 @@ def test_infos_become_a_list_with_entries_only_where_worlds_ended(vector):
                 assert info["final_info"]["episode"]["r"] == info["final_info"]["return"]
                 ends += 1
     assert ends
-
-
-def test_gymnasiums_reward_normalizer_takes_it(vector):
-    wrapped = NormalizeReward(vector)
-    wrapped.reset(seed=1)
-    wrapped.action_space.seed(1)
-    for _ in range(30):
-        _, reward, *_ = wrapped.step(wrapped.action_space.sample())
-    assert np.isfinite(reward).all()
 
 
 def test_several_observations_become_a_dict():

@@ -102,21 +102,3 @@ def test_one_visit_with_all_meters_at_one_half(scene, kind, reward, meters):
         assert found[name] == pytest.approx(value, abs=2e-5), name
     if reward is not None:
         assert got == pytest.approx(reward, abs=2e-5)
-
-
-def test_a_bed_step_by_step(scene):
-    town = scene(multi_tick=True)
-    town.place("Bed", 0, 0)
-    town.set(all=0.5)
-    energy, money, progress = [], [], []
-    for _ in range(5):
-        town.step("interact")
-        energy.append(town.meters()["energy"])
-        money.append(town.meters()["money"])
-        progress.append(town.state.agents.progress.item())
-    assert energy == pytest.approx([0.565, 0.630, 0.695, 0.760, 0.950], abs=1e-5)
-    assert money == pytest.approx([0.49, 0.48, 0.47, 0.46, 0.45], abs=1e-5)
-    assert town.meters()["health"] == pytest.approx(0.51117, abs=2e-5)
-    assert progress == [1, 2, 3, 4, 0]
-    town.step("interact")
-    assert town.state.agents.progress.item() == 1

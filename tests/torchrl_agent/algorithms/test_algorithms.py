@@ -164,23 +164,6 @@ def test_impalas_player_is_stale_until_it_is_refreshed():
 # --- every algorithm
 
 
-@pytest.mark.parametrize(
-    "algorithm", [*OTHERS, "dqn algorithm.priority_exponent=0.6", "ppo algorithm.lag=2 algorithm.rollout_steps=4"]
-)
-def test_resumed_equals_never_stopped_bit_by_bit(tmp_path, algorithm):
-    name, *changes = algorithm.split()
-    changes = (f"algorithm={name}", *SHORT, *changes, "run.checkpoint_every=256", "total_frames=1536")
-    whole, whole_weights = play(smoke(tmp_path, *changes, name="whole"))
-    begun, _ = play(smoke(tmp_path, *changes, name="halves"), iterations=len(whole) // 2)
-    folder = tmp_path / "halves"
-    torch.manual_seed(99)  # whatever happened in between
-    rest, rest_weights = play(Experiment.load(folder / "config.yaml"), resume=folder)
-    assert len(whole) == 6
-    assert any(float(row["train/updates"]) > 0 for row in rest)
-    assert begun + rest == whole
-    assert torch.equal(rest_weights, whole_weights)
-
-
 def test_only_the_newest_checkpoint_has_a_replay_and_others_begin_with_an_empty_one(tmp_path):
     changes = ("algorithm=dqn", *SHORT, "run.checkpoint_every=512")
     play(smoke(tmp_path, *changes))

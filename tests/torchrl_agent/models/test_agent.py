@@ -13,10 +13,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from envs import ArenaEnv
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.modules.manager import ManagerConfig
-from torchrl_agent.modules.perception import PerceptionConfig
-from torchrl_agent.modules.social_model import SocialModelConfig
 from torchrl_agent.modules.specs import action_heads, observation_shapes
-from torchrl_agent.modules.world_model import WorldModelConfig
 
 
 class Cabinet(EnvBase):
@@ -203,12 +200,6 @@ def test_observations_are_clipped_as_configured():
         ({"hidden_sizes": [], "shared_trunk": True}, "model.hidden_sizes"),
         ({"hidden_sizes": [8, 0], "shared_trunk": True}, "model.hidden_sizes"),
         ({"activation": "sine", "shared_trunk": True}, "model.activation"),
-        ({"perception": PerceptionConfig(channels=0)}, "model.perception.channels"),
-        ({"world_model": WorldModelConfig(horizon=0)}, "model.world_model.horizon"),
-        ({"world_model": WorldModelConfig(stride=0)}, "model.world_model.stride"),
-        ({"world_model": WorldModelConfig(ensemble=0)}, "model.world_model.ensemble"),
-        ({"world_model": WorldModelConfig(candidates=-1)}, "model.world_model.candidates"),
-        ({"social_model": SocialModelConfig(company_size=0)}, "model.social_model.company_size"),
         ({"manager": ManagerConfig(hidden_size=0)}, "model.manager.hidden_size"),
     ],
 )

@@ -375,16 +375,6 @@ def test_values_after_a_truncation_are_those_of_the_life_that_would_go_on():
     torch.testing.assert_close(values[cut], learner.agent.critic(frame.clone())["state_value"])
 
 
-def test_a_run_with_memory_resumes_bit_by_bit(kind):
-    overrides = [*TOWN, f"model.memory={kind}", "total_frames=288"]
-    whole = [iteration.metrics["train/value_loss"] for iteration in learn(Experiment.load("town", *overrides))]
-    first = next(iter(learn(Experiment.load("town", *overrides))))
-    state = first.learner.state_dict()
-    rest = [iteration.metrics["train/value_loss"] for iteration in learn(Experiment.load("town", *overrides), state)]
-    assert len(whole) == 2
-    assert rest == whole[1:]
-
-
 def test_an_unknown_memory_and_broken_sequences_are_refused():
     with pytest.raises(ValueError, match="none, gru, lstm"):
         Agent(ArenaEnv(2), ModelConfig(memory="elephant"))

@@ -16,7 +16,6 @@ from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
 from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.modules.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE, WorldModel, WorldModelConfig, spread
 from torchrl_agent.modules.manager import ManagerConfig, ManagerLoss, semi_markov_advantage
@@ -77,6 +76,12 @@ def learner():
     return Experiment.load("town_agent", *SMALL).make_learner()
 
 
+@pytest.fixture
+def data(learner):
+    """Sequences of a rollout as the loss sees them."""
+    return learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))[0]
+
+
 # --- together ---------------------------------------------------------------------------------------------------------
 
 
@@ -103,8 +108,7 @@ def test_every_parameter_learns_in_half_precision_too():
     )
 
 
-def test_the_critic_values_the_goals_that_were_pursued():
-    learner = Experiment.load("town_agent", *SMALL).make_learner()
+def test_the_critic_values_the_goals_that_were_pursued(learner):
     with torch.no_grad():
         for parameter in learner.agent.critic_head.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -122,8 +126,7 @@ def test_the_critic_values_the_goals_that_were_pursued():
     assert not others[~decided].any()
 
 
-def test_values_of_frames_that_nobody_acted_in_are_those_of_the_likeliest_goal():
-    learner = Experiment.load("town_agent", *SMALL).make_learner()
+def test_values_of_frames_that_nobody_acted_in_are_those_of_the_likeliest_goal(learner):
     with torch.no_grad():
         for parameter in learner.agent.critic_head.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -185,8 +188,7 @@ def test_every_module_tells_the_norm_of_its_gradient():
     torch.testing.assert_close(metrics["grad_norm"], torch.stack(list(found.values())).norm())
 
 
-def test_values_that_a_rollout_recorded_are_the_critics():
-    learner = Experiment.load("town_agent", *SMALL).make_learner()  # whose critic sees the whole world
+def test_values_that_a_rollout_recorded_are_the_critics(learner):
     rollout = agent_rows(learner.collector.collect(), "agents")
     recorded, algorithm = rollout.get(keys.VALUE), learner.algorithm
     assert recorded.std() > 0
@@ -195,9 +197,7 @@ def test_values_that_a_rollout_recorded_are_the_critics():
     assert torch.equal(data.get(keys.VALUE), recorded.transpose(0, 1))
 
 
-def test_recorded_dreams_are_not_dreamed_again():
-    learner = Experiment.load("town_agent", *SMALL).make_learner()
-    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+def test_recorded_dreams_are_not_dreamed_again(learner, data):
     for parameter in learner.agent.world_model.parameters():
         parameter.data.fill_(torch.nan)  # whoever asks it now would know
     with set_recurrent_mode(True):
@@ -209,9 +209,7 @@ def test_recorded_dreams_are_not_dreamed_again():
     assert learner.agent.encoder(data[:, 0].copy()).get(keys.FEATURES).isnan().any(), "a new frame is dreamed of"
 
 
-def test_recorded_thoughts_are_not_thought_again():
-    learner = Experiment.load("town_agent", *SMALL).make_learner()
-    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+def test_recorded_thoughts_are_not_thought_again(learner, data):
     social = learner.agent.social_model
     with set_recurrent_mode(True):
         found = learner.agent.encoder(data.copy()).get(keys.SOCIAL_EMBEDDING)
@@ -228,9 +226,7 @@ def test_recorded_thoughts_are_not_thought_again():
     )
 
 
-def test_thoughts_learn_from_labels_although_they_were_recorded():
-    learner = Experiment.load("town_agent", *SMALL).make_learner()
-    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+def test_thoughts_learn_from_labels_although_they_were_recorded(learner, data):
     loss = next(part for part in learner.agent.auxiliary if isinstance(part, SocialModelLoss))
     with set_recurrent_mode(True):
         encoded = learner.agent.encoder(data.copy())
@@ -301,8 +297,7 @@ def test_every_part_of_what_the_controller_reads_has_its_own_gate():
     assert join(TensorDict({name: torch.ones(1, 1) for name in "abc"}, [1]))[keys.FEATURES].tolist() == [[1, 0.5, 2]]
 
 
-def test_the_first_look_at_a_rollout_finds_the_policy_and_its_goals_unchanged(learner):
-    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+def test_the_first_look_at_a_rollout_finds_the_policy_and_its_goals_unchanged(learner, data):
     with set_recurrent_mode(True):
         losses = learner.algorithm.loss(data)
         goal = learner.agent.encoder(data.copy())[keys.GOAL]
@@ -340,21 +335,6 @@ def test_a_single_agent_world_has_all_but_company():
     played = agent.attach(env).rollout(4, agent.policy, break_when_any_done=False)
     assert played["action"].shape == (3, 4)
     assert played["futures", "rewards"].shape[-1] == 5
-
-
-def test_training_is_finite_repeats_itself_and_resumes_bit_by_bit():
-    def run(state=None):
-        return learn(Experiment.load("town_agent", *SMALL, "total_frames=192"), state)
-
-    whole = [iteration.metrics for iteration in run()]
-    again = next(run())
-    rest = [iteration.metrics for iteration in run(again.learner.state_dict())]
-    assert len(whole) == 2
-    for one, two in zip(whole, [again.metrics, *rest], strict=True):
-        for name, value in one.items():
-            if name.startswith("train/"):
-                assert math.isfinite(value), name
-                assert value == two[name], name
 
 
 @pytest.mark.parametrize(
@@ -1257,8 +1237,7 @@ def test_the_managers_loss_by_hand():
         assert dead[name].item() == pytest.approx(found[name].item()), name
 
 
-def test_choosing_goals_does_not_change_the_belief(learner):
-    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+def test_choosing_goals_does_not_change_the_belief(learner, data):
     with set_recurrent_mode(True):
         losses = next(part for part in learner.agent.auxiliary if isinstance(part, ManagerLoss))(
             learner.agent.encoder(data.copy())

@@ -244,11 +244,8 @@ def test_without_a_planner_the_policy_is_the_agents():
 @pytest.mark.parametrize(
     ("changes", "culprit"),
     [
-        ({"samples": 0}, "model.planner.samples"),
         ({"elites": 65}, "64 samples"),
         ({"start": "nowhere"}, "model.planner.start"),
-        ({"smoothing": 1.0}, "model.planner.smoothing"),
-        ({"prior": -1.0}, "model.planner.prior"),
     ],
 )
 def test_what_cannot_work_is_one_sentence(changes, culprit):

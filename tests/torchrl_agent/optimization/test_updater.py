@@ -90,12 +90,17 @@ def test_parts_are_clipped_by_their_own_norms():
 
 
 @pytest.mark.parametrize("optimizer", [fused, unfused])
-@pytest.mark.parametrize("poison", [math.nan, math.inf])
+@pytest.mark.parametrize("poison", [math.nan, math.inf, "gradient"])
 def test_what_is_not_finite_leaves_no_trace(optimizer, poison):
     updater, _ = make(1.0, optimizer=optimizer)
     updater.update(slopes(1.0))
     before = copy.deepcopy((weights(updater), updater.optimizer.state_dict()["state"]))
-    metrics = updater.update(slopes(poison))
+    if poison == "gradient":  # of a finite loss
+        hook = updater.parameters[0].register_hook(lambda gradient: gradient * math.inf)
+        metrics = updater.update(slopes(1.0))
+        hook.remove()
+    else:
+        metrics = updater.update(slopes(poison))
     assert (metrics["made"], metrics["skipped"], metrics["skipped_in_row"]) == (0, 1, 1)
     assert (weights(updater), updater.optimizer.state_dict()["state"]) == before
     assert updater.update(slopes(1.0))["made"] == 1

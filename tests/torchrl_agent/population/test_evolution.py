@@ -155,19 +155,6 @@ def test_looks_come_when_they_are_due_and_copies_have_a_time_of_grace():
     assert not Evolution(PopulationConfig(members=2, every=1), {}, 0).is_due(10**9)
 
 
-def test_evolution_goes_on_as_it_would_have():
-    one, other = evolution(), evolution()
-    for step in range(3):
-        one.step(100 * step, torch.randn(8, generator=rng(step)))
-    other.load_state_dict(one.state_dict())
-    for step in range(3, 6):
-        steps = [each.step(100 * step, torch.randn(8, generator=rng(step))) for each in (one, other)]
-        assert torch.equal(steps[0].parents, steps[1].parents)
-        assert all(torch.equal(one.genes[name], other.genes[name]) for name in GENES)
-    assert len(one.steps) == len(other.steps) == 6
-    assert torch.equal(one.founders, other.founders)
-
-
 def test_copies_have_their_time_of_grace_after_a_resume_too():
     one, other = evolution(grace=150), evolution(grace=150)
     one.step(100, torch.arange(8.0))

@@ -1,6 +1,5 @@
 """Generations: who has children with whom, and what children are given; by hand, and in towns."""
 
-import copy
 import csv
 import math
 
@@ -83,18 +82,6 @@ def test_the_last_of_an_odd_number_that_is_single_has_children_alone():
     assert pairs == {(1, 6), (3, 3)}
 
 
-def test_lasting_couples_are_saved(tmp_path):
-    config = PopulationConfig(members=8, evolve="genetic", every=1, genes={GREED: UNIT})
-    config.family.mating = "lasting"
-    one, other = (Evolution(config, {GREED: 0.5}, seed) for seed in (0, 1))
-    one.step(1, FITNESS)
-    assert one.partners.tolist() != list(range(8))
-    other.load_state_dict(one.state_dict())
-    assert torch.equal(other.partners, one.partners)
-    fitness = torch.rand(8)
-    assert torch.equal(one.step(2, fitness).parents, other.step(2, fitness).parents)
-
-
 def test_who_was_not_judged_neither_has_children_nor_is_replaced():
     fitness = FITNESS.clone()
     fitness[[1, 2]] = math.nan
@@ -160,17 +147,6 @@ def test_children_have_their_parents_genes_and_the_neutral_one_moves_like_the_ot
     for name in (GREED, NEUTRAL):
         parents = moved.before[name][moved.parents[WORST]]
         assert ((moved.after[name][WORST].unsqueeze(1) - parents).abs().amin(1) > 0).all()
-
-
-def test_generations_go_on_as_they_would_have():
-    one, other = evolution(), evolution()
-    for step in range(3):
-        one.step(100 * step, FITNESS.roll(step))
-    other.load_state_dict(one.state_dict())
-    for step in range(3, 6):
-        steps = [each.step(100 * step, FITNESS.roll(step)) for each in (one, other)]
-        assert torch.equal(steps[0].parents, steps[1].parents)
-    assert all(torch.equal(one.genes[name], other.genes[name]) for name in one.genes)
 
 
 def test_looks_of_the_version_before_had_one_parent():
@@ -356,29 +332,6 @@ def test_children_begin_with_their_share_of_what_their_parents_owned():
     money = learner.env.base_env.state.meters[3].T.reshape(4, -1)
     start = learner.env.base_env.rules.meters["money"].initial
     torch.testing.assert_close(money, (start + expected.float()).unsqueeze(1).expand(4, 8))
-
-
-def test_families_that_resume_end_as_if_they_had_never_stopped():
-    words = ["population.family.inherit=fresh", "population.family.wealth=0.5", "population.family.mating=distant"]
-    whole, rest = (town(*words, "total_frames=512").make_learner() for _ in range(2))
-    saved = None
-    for iteration in iterate(whole):
-        if iteration.frames == 256:
-            saved = copy.deepcopy(whole.state_dict())
-    assert len(saved["evolution"]["steps"]) == 2
-    torch.manual_seed(77)  # nothing but what is saved may decide
-    rest.load_state_dict(saved)
-    for _ in iterate(rest):
-        pass
-    mine, theirs = rest.state_dict(), whole.state_dict()
-    assert len(mine["evolution"]["steps"]) == 4
-    assert torch.equal(mine["algorithm"]["members"], theirs["algorithm"]["members"])
-    for name, value in mine["evolution"]["genes"].items():
-        assert torch.equal(value, theirs["evolution"]["genes"][name])
-    assert torch.equal(mine["inheritance"]["inherited"], theirs["inheritance"]["inherited"])
-    assert mine["inheritance"]["inherited"].max() > 0
-    for name, value in theirs["world"]["world"].items():
-        assert torch.equal(value, mine["world"]["world"][name]), name
 
 
 def test_the_lineage_names_both_parents_and_members_have_their_traits_in_their_configurations(tmp_path):

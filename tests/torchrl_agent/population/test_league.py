@@ -229,37 +229,6 @@ def test_members_that_fitness_by_rating_replaces_are_the_weakest():
     assert not learner.league.clean[(learner.seats.player == 3).any(1)].any(), "games that it is in have changed hands"
 
 
-def test_a_league_resumes_bit_by_bit_with_copies_before_and_after():
-    words = [
-        "population.evolve=pbt",
-        "population.fitness=rating",
-        "population.every=512",
-        "population.least_episodes=1",
-        "population.margin=0",
-        "total_frames=4096",
-    ]
-    whole, second = learner_of(*words), learner_of(*words)
-    for iteration in iterate(whole):
-        if iteration.number == 8:
-            state = copy.deepcopy(whole.state_dict())
-    torch.manual_seed(77)  # nothing but what is saved may decide
-    second.load_state_dict(state)
-    for _ in iterate(second):
-        pass
-    steps = [int(step.children.sum()) for step in whole.evolution.steps]
-    assert sum(steps[:3]) and sum(steps[4:]), "copies before and after"
-    assert whole.league.pool.used.numel() > 8
-    for one, other in (
-        (whole.algorithm.stack, second.algorithm.stack),
-        (whole.league.slots, second.league.slots),
-        (whole.league.pool.snapshots, second.league.pool.snapshots),
-    ):
-        for name, value in one.state_dict().items():
-            assert torch.equal(value, other.state_dict()[name]), name
-    assert torch.equal(whole.league.standings.points, second.league.standings.points)
-    assert torch.equal(whole.league.held, second.league.held)
-
-
 @pytest.mark.slow
 def test_the_model_card_of_a_league_has_ratings(run):
     card = (run / "README.md").read_text(encoding="utf-8")

@@ -282,31 +282,6 @@ def test_a_population_does_not_go_on_over_a_member_that_has_gone_further_alone(t
     assert "has gone on alone" in capsys.readouterr().err
 
 
-def test_a_resumed_population_is_one_that_never_stopped(tmp_path):
-    overrides = (*PBT, "total_frames=4096", "run.checkpoint_every=4096", "world.desynchronize=true")
-
-    def play(name, until=None, resume=None):
-        history = []
-        iterations = train(smoke(tmp_path, *overrides, name=name), resume=resume)
-        for iteration in iterations:
-            history.append({tag: repr(v) for tag, v in iteration.metrics.items() if not tag.startswith("time/")})
-            if iteration.number == until:
-                iterations.close()
-        return history
-
-    whole = play("whole")
-    assert float(whole[-1]["population/copies"]) > 0
-    name = "stopped"
-    assert play(name, until=6) + play(name, resume=tmp_path / name) == whole
-    one, other = (load_checkpoint(find_checkpoint(tmp_path / each)) for each in ("whole", name))
-    assert torch.equal(one["algorithm"]["members"], other["algorithm"]["members"])
-    for table in ("members.csv", "lineage.csv", "members/02/config.yaml"):
-        texts = [(tmp_path / each / table).read_text(encoding="utf-8") for each in ("whole", name)]
-        assert texts[0].replace("whole", "") == texts[1].replace(name, "")
-    metrics = [rows_of(tmp_path / each / "members" / "03" / "metrics.csv") for each in ("whole", name)]
-    assert metrics[0] == metrics[1]
-
-
 def test_members_without_evolution_are_seeds_that_never_meet(tmp_path):
     experiment = smoke(tmp_path, "population.members=2", *QUICK)
     alone = smoke(tmp_path, "seed=1", *QUICK).make_learner()

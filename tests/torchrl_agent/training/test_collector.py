@@ -276,12 +276,6 @@ def test_gymnasium_worlds_of_whole_numbers_show_one_hot_codes():
     env.close()
 
 
-def test_a_world_of_a_package_that_is_not_there_is_refused():
-    world = {"_target_": "envs.libs.gymnasium.VectorGymEnv", "env_name": "nowhere:Nothing-v0", "num_envs": 2}
-    with pytest.raises(ValueError, match="Nothing-v0 is a world of the package nowhere, which is not installed"):
-        instantiate_world(world, torch.device("cpu"), seed=0)
-
-
 def test_gymnasium_worlds_are_seeded():
     first, second, other = (play(make_seeded(seed), 30)[1] for seed in (3, 3, 4))
     assert torch.equal(first["observation"], second["observation"])

@@ -31,7 +31,7 @@ from torchrl_agent.optimization.compilation import (
 from torchrl_agent.optimization.traced_updater import TracedUpdater
 from torchrl_agent.runs.film import film_policy
 
-SUBMITTED = ("gru", "dqn", "sac", "impala", "stops early", "float16", "heatmap", "a2c", "duel", "mind")
+SUBMITTED = ("dqn", "sac", "impala with a memory", "stops early", "float16", "heatmap", "rmsprop", "duel", "mind")
 """Kinds of learning that every submission is tested with: one of each part of the code."""
 PER_ITERATION = 4
 """Waits that every iteration makes: is the rollout finite, the diagnostics, which episodes ended, their statistics."""

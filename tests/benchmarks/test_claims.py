@@ -17,7 +17,6 @@ from benchmarks.claims import CLAIMS, kept, measures, prove, table, town
 from benchmarks.claims.kept import Kept
 from benchmarks.claims.measures import Run, measure
 from benchmarks.claims.verdicts import JUDGES, above, better, clearly_better, judge, raises
-from torchrl_agent.core.tables import interval
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.judging import evaluate
 from torchrl_agent.modules.memory import RecurrentState
@@ -92,13 +91,6 @@ def test_what_pays_is_missed_when_it_says_nothing_and_helps_among_strangers():
     assert [check["holds"] for check in found([9.0, 9.5, 10.0], [6.0, 7.0, 8.0])] == [True, True]
     assert [check["holds"] for check in found([12.0, 12.0, 12.0], [5.0, 6.0, 7.0])] == [False, False]
     assert found([9.0] * 3, [6.0] * 3)[0]["check"].startswith("return of the trained agent beside return_without_ears")
-
-
-def test_intervals_are_students():
-    mean, half = interval([1.0, 2.0, 3.0])
-    assert mean == 2.0
-    assert half == pytest.approx(4.303 * 1.0 / math.sqrt(3))
-    assert interval([5.0]) == (5.0, math.inf)
 
 
 def test_checks_can_fail():

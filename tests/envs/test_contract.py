@@ -135,18 +135,12 @@ def test_everything_that_is_seen_has_a_word_of_its_own(make, options):
 
 @every_world
 def test_the_same_seed_is_the_same_game_and_another_seed_another(make, options):
-    games = [play(env := make(num_envs=4, seed=seed, **options), actions(env, 12)) for seed in (5, 5, 6)]
-    assert same(games[0], games[1])
-    assert not same(games[0], games[2])
-
-
-@every_world
-def test_set_seed_begins_the_same_game_again(make, options):
-    env = make(num_envs=4, seed=5, **options)
-    plan = actions(env, 8)
-    first = play(env, plan)
-    env.set_seed(5)
-    assert same(first, play(env, plan))
+    env, another = (make(num_envs=4, seed=seed, **options) for seed in (5, 6))
+    plan = actions(env, 12)
+    game, other = play(env, plan), play(another, plan)
+    another.set_seed(5)
+    assert not same(game, other)
+    assert same(game, play(another, plan))
 
 
 ROW_CASES = [
@@ -183,7 +177,7 @@ def rows_of_all_sizes(make, options, sizes, steps):
 
 @pytest.mark.parametrize(("make", "options"), ROW_CASES)
 def test_a_row_depends_on_its_seed_and_number_alone(make, options):
-    for many, few in rows_of_all_sizes(make, options, SIZES, 12):
+    for many, few in rows_of_all_sizes(make, options, (1, 7, 64), 12):
         assert (many == few).all()
 
 
@@ -206,10 +200,14 @@ def test_a_compiled_row_depends_on_its_seed_and_number_alone_up_to_rounding(make
 
 
 @every_world
-def test_nobody_sees_what_a_fresh_world_kept_of_the_one_before(make, options):
+def test_five_thousand_random_steps_stay_within_the_spec_and_leave_nothing_to_see_to_a_fresh_world(make, options):
     env = make(num_envs=128, seed=2, **options)
-    for _ in frames(env, actions(env, 40)):
-        pass
+    for played, root in frames(env, actions(env, 40)):
+        following = played["next"]
+        for key in leaves(env.observation_spec):
+            assert env.observation_spec[key].is_in(following[key]), key
+            assert env.observation_spec[key].is_in(root[key]), key
+        assert following[env.reward_key].isfinite().all()
     settings, chance = env._snapshot.settings, env._snapshot.chance
     anew, again = env.spawn(settings, chance, midway=False), env.respawn(env.state, settings, chance)
     for step in range(3):
@@ -234,17 +232,6 @@ def test_a_partial_reset_touches_only_its_rows(make, options):
         assert torch.equal(value[..., ~rows], before[name][..., ~rows]), name
         changed += int((value[..., rows] != before[name][..., rows]).any())
     assert changed > 3
-
-
-@every_world
-def test_ten_thousand_random_steps_stay_finite_and_inside_the_spec(make, options):
-    env = make(num_envs=256, seed=4, **options)
-    for played, root in frames(env, actions(env, 40)):
-        following = played["next"]
-        for key in leaves(env.observation_spec):
-            assert env.observation_spec[key].is_in(following[key]), key
-            assert env.observation_spec[key].is_in(root[key]), key
-        assert following[env.reward_key].isfinite().all()
 
 
 @every_world
@@ -381,41 +368,24 @@ def test_the_watch_notices_a_sync():
 
 
 @every_world
-def test_saved_worlds_continue_as_if_never_stopped(make, options):
+def test_saved_worlds_continue_from_a_file_of_plain_data_as_if_never_stopped(make, options):
     env, other = (make(num_envs=32, seed=seed, **short(options)) for seed in (6, 1))
     play(env, actions(env, 10))
-    other.load_state_dict(env.state_dict())
-    plan = actions(env, 10, seed=1)
+    saved, file = env.state_dict(), io.BytesIO()
+    torch.save(saved, file)
+    file.seek(0)
+    copies = torch.load(file, weights_only=True)
+    other.load_state_dict(copies)
     roots = [env.observation_spec.zero(), other.observation_spec.zero()]
-    for action in plan:
+    for action in actions(env, 10, seed=1):
         steps = [
             world.step_and_maybe_reset(root.set(env.action_key, action))
             for world, root in zip((env, other), roots, strict=True)
         ]
         assert (steps[0][0]["next"] == steps[1][0]["next"]).all()
         roots = [step[1] for step in steps]
-
-
-@every_world
-def test_saved_worlds_survive_a_file_that_may_hold_only_plain_data(make, options):
-    env, other = make(num_envs=4, seed=6, **options), make(num_envs=4, seed=1, **options)
-    play(env, actions(env, 10))
-    file = io.BytesIO()
-    torch.save(env.state_dict(), file)
-    file.seek(0)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    for (name, value), (_, copied) in zip(named_tensors(env._snapshot), named_tensors(other._snapshot), strict=True):
-        assert torch.equal(value, copied), name
-
-
-@every_world
-def test_saved_worlds_do_not_change_with_the_worlds_they_were_taken_from(make, options):
-    env = make(num_envs=4, seed=6, **options)
-    play(env, actions(env, 5))
-    saved = env.state_dict()
-    copies = {name: value.clone() for name, value in saved.items() if isinstance(value, torch.Tensor)}
-    play(env, actions(env, 5))
-    assert all(torch.equal(saved[name], value) for name, value in copies.items())
+    for name, value in copies.items():  # what is saved does not change with the worlds
+        assert not isinstance(value, torch.Tensor) or torch.equal(saved[name], value), name
 
 
 @every_world

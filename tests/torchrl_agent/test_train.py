@@ -7,7 +7,6 @@ import math
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -206,22 +205,6 @@ def assert_same(one, other):
             assert_same(left, right)
     else:
         assert one == other
-
-
-def test_a_killed_run_resumes_from_its_checkpoint_and_drops_newer_rows(tmp_path):
-    """What lies on disk three iterations in, one after the only checkpoint."""
-    changes = ("run.checkpoint_every=1024",)
-    whole, whole_weights = play(smoke(tmp_path, *changes, name="whole"))
-    folder = tmp_path / "killed"
-    for iteration in train(smoke(tmp_path, *changes, name="before")):
-        if iteration.number == 3:
-            shutil.copytree(tmp_path / "before", folder)
-            break
-    assert [path.name for path in checkpoints(folder / "checkpoints")] == ["checkpoint_1024.pt"]
-    rest, rest_weights = play(Experiment.load(folder / "config.yaml"), resume=folder)
-    assert rest == whole[2:]
-    assert torch.equal(rest_weights, whole_weights)
-    assert [row["frames"] for row in read_metrics(folder / "metrics.csv")] == ["512", "1024", "1536", "2048"]
 
 
 def test_a_finished_run_can_be_made_longer_but_not_resumed_as_it_is(tmp_path):

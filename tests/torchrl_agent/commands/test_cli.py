@@ -58,21 +58,14 @@ def test_without_a_terminal_there_is_a_line_now_and_then_unless_quiet(tmp_path, 
     assert caplog.records == []
 
 
-def test_resume_goes_on_where_the_run_ended(tmp_path, capsys):
-    cli.main(["train", "smoke", f"run.folder={tmp_path}", "run.name=longer", "total_frames=512", *QUICK])
-    capsys.readouterr()
-    assert cli.main(["resume", str(tmp_path / "longer"), "total_frames=1024"]) == 0
-    assert "1,024 frames" in capsys.readouterr().out
-    rows = read_metrics(tmp_path / "longer" / "metrics.csv")
-    assert [row["frames"] for row in rows] == ["512", "1024"]
-
-
 def test_a_run_that_was_moved_can_be_resumed(tmp_path, capsys):
     cli.main(["train", "smoke", f"run.folder={tmp_path}", "run.name=here", "total_frames=512", *QUICK])
     (tmp_path / "here").rename(tmp_path / "there")
     capsys.readouterr()
     assert cli.main(["resume", str(tmp_path / "there"), "total_frames=1024"]) == 0
-    assert str(tmp_path / "there") in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert str(tmp_path / "there") in printed and "1,024 frames" in printed
+    assert [row["frames"] for row in read_metrics(tmp_path / "there" / "metrics.csv")] == ["512", "1024"]
 
 
 @pytest.mark.parametrize("which", ["folder", "file"])
@@ -205,14 +198,7 @@ def refused(arguments, capsys):
         (["train"], "config"),
         (["train", "nowhere"], "nowhere"),
         (["train", "smoke", "algorithm.gama=1"], "algorithm.gama"),
-        (["train", "smoke", "algorithm.gamma=high"], "algorithm.gamma"),
-        (["train", "smoke", "gamma"], "gamma"),
-        (["train", "smoke", "world.num_envs=0"], "num_envs"),
         (["train", "smoke", "world.style=3"], "style"),
-        (["train", "smoke", "world._target_=nowhere.World"], "nowhere.World"),
-        (["train", "smoke", "algorithm.minibatch_size=0"], "algorithm.minibatch_size"),
-        (["train", "smoke", "device=warp"], "warp"),
-        (["train", "smoke", "threads=0"], "threads"),
         (["resume", "nowhere"], "nowhere"),
         (["evaluate", "nowhere"], "nowhere"),
         (["evaluate", "nowhere", "--episodes", "many"], "--episodes"),
@@ -245,13 +231,6 @@ def test_bad_input_is_one_line_that_names_the_culprit(arguments, culprit, capsys
 )
 def test_bad_input_about_a_run_is_one_line(arguments, culprit, run, capsys):
     assert culprit in refused([argument.replace("RUN", str(run)) for argument in arguments], capsys)
-
-
-def test_a_damaged_checkpoint_is_one_line(run, tmp_path, capsys):
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "config.yaml").write_text((run / "config.yaml").read_text())
-    (tmp_path / "checkpoints" / "checkpoint_512.pt").write_bytes(b"PK\x03\x04 half of it")
-    assert "checkpoint_512.pt" in refused(["evaluate", str(tmp_path), "--device", "cpu"], capsys)
 
 
 def test_an_agent_outside_its_run_is_one_line(run, tmp_path, capsys):

@@ -69,6 +69,7 @@ SMALLER = {
     "run.name=rates": "run.name=rates run.film=false run.final_evaluation=false total_frames=512",
     **{f"run.name={name}": f"run.name={name} run.film=false" for name in UNFILMED},
     # processes of their own, where games are not short
+    "torchrun --standalone --nproc_per_node=2 --no-python": "",  # what test_ranks.py starts
     "run.name=together": f"run.name=together run.film=false '+evaluation.world.rules={{max_steps: {STEPS}}}'",
     '"run.name=in_python"': '"run.name=in_python", "run.film=false", "run.final_evaluation=false"',
     "train smoke": "train smoke world.num_envs=64 algorithm.rollout_steps=8",  # as many frames in fewer steps
@@ -453,7 +454,6 @@ def test_the_recipes_for_torchrls_scripts_learn(folder):
     for file in (ROOT / "examples" / "hydra_trainer").iterdir():
         if file.is_file():
             shutil.copy(file, folder)
-    run_command("python train_arena.py")
     assert (names["replayed"] - names["sample"]["action_log_prob"]).abs().max() < 1e-5, "memory is as it was"
     assert not names["sample"]["next", "done"][:, :-1].any(), "no slice reaches into the next episode"
     assert names["explore"].eps < 0.6
@@ -461,17 +461,16 @@ def test_the_recipes_for_torchrls_scripts_learn(folder):
     assert (folder / "collect.txt").read_text().count("collected 16 16") == 2
     assert list((folder / "logs/ppo-arena").glob("events*"))
     assert scalars(folder / "logs/ppo-arena/scalars/train/kl.csv")[0][0] == 1024
-    assert (folder / "train_arena.txt").read_text().endswith("2048\n")
-    written = folder / "logs/ppo_arena/scalars"
-    assert scalars(written / "optim_steps.csv") == [(2048, 2 * 4 * 5)]  # an epoch's end counts as its fifth minibatch
-    assert math.isfinite(scalars(written / "loss_objective.csv")[-1][1])
     (folder / "same.py").write_text(
         "import networks\nfrom train_arena import trainer\n"
         "names = [next(each.parameters()).data_ptr() for each in (networks.actor(), trainer.collector.policy)]\n"
         "print(set(names) == {next(trainer.loss_module.actor_network.parameters()).data_ptr()})\n"
     )
     run_command("python same.py")
-    assert (folder / "same.txt").read_text().endswith("True\n"), "what collects is what learns"
+    assert (folder / "same.txt").read_text().endswith("2048\nTrue\n"), "what collects is what learns"
+    written = folder / "logs/ppo_arena/scalars"
+    assert scalars(written / "optim_steps.csv") == [(2048, 2 * 4 * 5)]  # an epoch's end counts as its fifth minibatch
+    assert math.isfinite(scalars(written / "loss_objective.csv")[-1][1])
 
 
 @pytest.mark.slow

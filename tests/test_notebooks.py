@@ -152,15 +152,29 @@ def test_the_set_up_installs_from_the_clone_or_from_the_repository(missing, tmp_
     assert missing == [([*INSTALL, "git+https://example.org/it.git"], True), ([*INSTALL, ".."], True)]
 
 
+@pytest.fixture(scope="module")
+def kernel():
+    """The kernel of all notebooks: each would take seconds to import what they share."""
+    for needed in ("ipykernel", "nbclient", "nbformat"):
+        pytest.importorskip(needed)
+    from jupyter_client.manager import AsyncKernelManager
+    from jupyter_core.utils import run_sync
+
+    with pytest.MonkeyPatch.context() as patch:
+        paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+        manager = AsyncKernelManager(kernel_name="python3")
+        yield manager  # the first notebook starts it
+        run_sync(manager.shutdown_kernel)(now=True)
+
+
 @pytest.mark.slow
 @every_notebook
-def test_it_runs(path, tmp_path, monkeypatch):
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
+def test_it_runs(path, tmp_path, kernel):
+    import nbclient
+    import nbformat
+
     pytest.importorskip(NEEDS.get(path.stem, "torch"))
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
-    )
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     sizes = "\n".join(f"{name} = {value!r}" for name, value in SMALL[path.stem].items())
@@ -170,8 +184,8 @@ def test_it_runs(path, tmp_path, monkeypatch):
     for cell in notebook.cells:
         if "parameters" in cell.metadata.get("tags", []):
             cell.source = sizes
-    folder = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=folder).execute()
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(f"%reset -f\n%cd -q {tmp_path}"))
+    nbclient.NotebookClient(notebook, timeout=600, km=kernel).execute()
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1))
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -320,9 +320,10 @@ class VectorGymEnv(Drawn, EnvBase):
 
     @override
     def _draw(self, world: int = 0) -> NDArray[np.uint8]:
-        render = self._env.envs[world].render if isinstance(self._env, SyncVectorEnv) else self._render_in_process
+        env = self._env
+        render = env.envs[world].render if isinstance(env, SyncVectorEnv) else lambda: env.call("render")[world]
         try:
-            return picture(self.env_name, render, *([] if isinstance(self._env, SyncVectorEnv) else [world]))
+            return picture(self.env_name, render)
         except ValueError as error:
             if isinstance(error.__cause__, DependencyNotInstalled):
                 reason = " ".join(str(error.__cause__).split())
@@ -330,9 +331,6 @@ class VectorGymEnv(Drawn, EnvBase):
                     f"{self.env_name} cannot be drawn: {reason}, or pip install 'torchrl-agent[render]'."
                 ) from None
             raise
-
-    def _render_in_process(self, world: int) -> Any:
-        return self._env.call("render")[world]
 
     @override
     def close(self, *, raise_if_closed: bool = True) -> None:

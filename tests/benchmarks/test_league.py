@@ -10,6 +10,7 @@ from benchmarks.matches import measure_matches
 from torchrl_agent import Experiment
 from torchrl_agent.evaluation.matches import Competitor, Games, Snapshot
 from torchrl_agent.profiling.timing import seconds_per_call
+from torchrl_agent.training.collector import agent_rows
 
 SMALL = [
     "device=cpu",
@@ -33,7 +34,7 @@ def test_rivals_learn_from_as_many_rows_in_as_many_updates():
     rows, iterations = {}, {}
     for name, experiment in populations.items():
         learner = experiment.make_learner()
-        rows[name] = learner.rows(learner.collector.collect()).shape[1]
+        rows[name] = agent_rows(learner.collector.collect(), "agents", learner.learning).shape[1]
         iterations[name] = experiment.total_frames / (4 * learner.num_envs / 2)
     assert rows == dict.fromkeys(rows, 2 * 20)
     assert iterations == dict.fromkeys(iterations, 2)

@@ -94,7 +94,7 @@ class OffPolicy(Algorithm):
         self.program = self._once if traced else self.program
         self.accelerated = (self._transitions, self._once, self.updater.program)
         graphs_on = None if config.hindsight else self.graphs_on  # the world computes rewards of goals on the host
-        self.captured = CudaGraphFunction("the update", self._update_from_replay, graphs_on)
+        self.captured = CudaGraphFunction("the update", lambda: self._once(TensorDict()), graphs_on)
         self.frames = self.updates = 0
         self.owed = 0.0
         """Number of frames that are still to be learned from."""
@@ -171,9 +171,6 @@ class OffPolicy(Algorithm):
         if self.config.target_interval > 1 and self.updates % self.config.target_interval == 0:
             self.target.step()
         return metrics.clone() if self.captured.captured else metrics
-
-    def _update_from_replay(self) -> dict[str, Tensor]:
-        return self._once(TensorDict())
 
     def _learn_once(self) -> dict[str, Tensor]:
         """Learn, and let the target network follow where it follows every time; returns diagnostics."""

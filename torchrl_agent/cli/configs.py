@@ -94,10 +94,6 @@ def _bash(words: dict[str, list[str]]) -> str:
     return BASH.format(cases=cases, verbs=" ".join(words))
 
 
-def _zsh(words: dict[str, list[str]]) -> str:
-    return ZSH + _bash(words)
-
-
 def _fish(words: dict[str, list[str]]) -> str:
     start, lines = "complete -c torchrl-agent", []
     for verb, known in words.items():
@@ -107,4 +103,4 @@ def _fish(words: dict[str, list[str]]) -> str:
     return "\n".join([*lines, ""])
 
 
-SHELLS = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+SHELLS = {"bash": _bash, "zsh": lambda words: ZSH + _bash(words), "fish": _fish}

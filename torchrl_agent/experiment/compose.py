@@ -188,7 +188,9 @@ def _composed(file: ConfigFile, overrides: Sequence[Override], schema: DictConfi
         beside = file.trusted and file.path.exists()
         loaded = copy.deepcopy(_by_hydra_once(file.text, file.path, beside, words, root, ages))
     if OmegaConf.get_type(loaded) is not root:
-        raise ValueError(_not_an_experiment(file.path))
+        raise ValueError(
+            f"configuration {file.path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'."
+        )
     for override in ours:
         _apply(loaded, override, root)
     return loaded
@@ -213,10 +215,6 @@ def _by_hydra_once(
 ) -> DictConfig:
     """The same from a cache, as it takes most of a load; valid while our configurations are as old as ``ages``."""
     return _by_hydra(text, path, trusted, words, root)
-
-
-def _not_an_experiment(path: Path) -> str:
-    return f"configuration {path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'."
 
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:

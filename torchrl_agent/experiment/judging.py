@@ -119,18 +119,17 @@ class PeriodicEvaluator:
 # --- members of a population -----------------------------------------------------------------------------------------
 
 
-def judge_members(learner: PopulationLearner, episodes: int, seed: int, deterministic: bool = True) -> Tensor:
+def judge_members(learner: PopulationLearner, episodes: int, seed: int) -> Tensor:
     """Mean return of every member on the evaluation world, [P].
 
     Args:
         learner: the population, made from an experiment.
         episodes: worlds of each member, each of which plays one episode.
         seed: of these worlds.
-        deterministic: take the most likely actions instead of sampling.
     """
     members, algorithm = learner.members, learner.algorithm
     agent = MembersAgent(algorithm.stack, algorithm.template.agent)
     env = learner.experiment.make_world(evaluation=True, num_envs=members * episodes, seed=seed)
     learner.inheritance.send(env, learner.evolution.genes)
-    found = evaluate_policy(agent.policy, agent.attach(env), deterministic, learner.experiment.evaluation.max_steps)
+    found = evaluate_policy(agent.policy, agent.attach(env), max_steps=learner.experiment.evaluation.max_steps)
     return found[keys.EPISODE_RETURN].view(members, episodes).mean(1)

@@ -81,6 +81,9 @@ class Agent(Predicting, nn.Module):
         ValueError: the world's actions or observations do not fit these networks, or the configuration is out of range.
     """
 
+    sequential = False
+    """True if it learns from whole sequences, because it has memory or auxiliary losses."""
+
     def __init__(self, env: EnvBase, config: ModelConfig | None = None, gamma: float = 0.99) -> None:
         super().__init__()
         config = config or ModelConfig()
@@ -192,6 +195,7 @@ class Agent(Predicting, nn.Module):
                 if module.acts:
                     body.append(module)
                     context.read[module.out_keys[0]] = module.size
+        self.sequential = bool(self.memory) or len(self.auxiliary) > 0
         join = GatedConcat(context.read)
         if context.config.manager.intrinsic_coeff:
             join.open_gate(
@@ -222,11 +226,6 @@ class Agent(Predicting, nn.Module):
         """Modules with their losses, and the heads, by name."""
         modules = {name: [module, *module.losses] for name, module in self.agent_modules.items()}
         return {**modules, "actor": [self.actor_head], "critic": [self.critic_head]}
-
-    @property
-    def sequential(self) -> bool:
-        """True if it learns from whole sequences, because it has memory or auxiliary losses."""
-        return bool(self.memory) or len(self.auxiliary) > 0
 
     @contextmanager
     def recall(self) -> Iterator[None]:

@@ -246,7 +246,8 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
         for part, weights in file.parts.items():
             _check_sizes(agent, file, part)
             first = holder.setdefault(part, file)
-            if not _equal(first.parts[part], weights):
+            other = first.parts[part]
+            if other.keys() != weights.keys() or not all(torch.equal(other[name], weights[name]) for name in other):
                 raise ModuleError(
                     f"{first.path} and {file.path} hold different versions of {part}: pre-train the second with "
                     f"pretrained.{part}= of the first and frozen=[{part}], or use one of them alone."
@@ -310,7 +311,3 @@ def _observations(agent: Agent) -> dict[str, list[int]]:
 
 def _words(observations: dict[str, list[int]]) -> str:
     return ", ".join(f"{name} {shape}" for name, shape in observations.items())
-
-
-def _equal(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
-    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)

@@ -187,7 +187,7 @@ class CustomEncoder(nn.Module):
                 found = tuple(self.network(torch.zeros(2, *self.shape)).shape)
             except (RuntimeError, TypeError, AttributeError) as error:
                 raise ValueError(
-                    f"model.perception.encoders.{name} cannot read [rows, {_listed(self.shape)}] "
+                    f"model.perception.encoders.{name} cannot read [rows, {', '.join(map(str, self.shape))}] "
                     f"({' '.join(str(error).split())}): it is called with that and gives [rows, {out}]."
                 ) from None
         if found != (2, out):
@@ -243,7 +243,3 @@ def _make(where: str, config: Any, *arguments: Any) -> Any:
         return build(config, *arguments)
     except Exception as error:  # a constructor of the user's own raises any
         raise ValueError(f"{where} cannot be made: {' '.join(str(error).split())}") from None
-
-
-def _listed(shape: tuple[int, ...]) -> str:
-    return ", ".join(str(size) for size in shape)

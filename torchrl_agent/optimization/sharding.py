@@ -32,7 +32,10 @@ def shard(module: nn.Module, device: torch.device) -> None:
     from torch.distributed.fsdp import fully_shard
 
     ranks.begin_alike(module)
-    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear) and _divides(layer)]
+    linear = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    layers = [
+        layer for layer in linear if layer.weight.numel() >= SMALLEST_WEIGHTS and layer.out_features % ranks.size() == 0
+    ]
     if not layers:
         raise ValueError(
             f"run.shard is set but no linear layer has {SMALLEST_WEIGHTS} weights and outputs that divide among "
@@ -41,10 +44,6 @@ def shard(module: nn.Module, device: torch.device) -> None:
     mesh = init_device_mesh(device.type, (ranks.size(),))
     for layer in layers:
         fully_shard(layer, mesh=mesh, reshard_after_forward=True)
-
-
-def _divides(layer: nn.Linear) -> bool:
-    return layer.weight.numel() >= SMALLEST_WEIGHTS and layer.out_features % ranks.size() == 0
 
 
 def own(parameter: nn.Parameter) -> nn.Parameter:

@@ -228,7 +228,8 @@ class PopulationLearner(Learner):
             "population/diversity": self.evolution.diversity(),
         }
         for name, values in self.evolution.genes.items():
-            found |= {f"genes/{name}_{what}": float(each) for what, each in _extent(values).items()}
+            extent = {"mean": values.mean(), "low": values.min(), "high": values.max()}
+            found |= {f"genes/{name}_{what}": float(each) for what, each in extent.items()}
         return found
 
     def _apply_step(self, step: EvolutionStep) -> None:
@@ -328,7 +329,3 @@ def _comparable(value: float | None) -> float:
 def _mean(values: list[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else math.nan
-
-
-def _extent(values: Tensor) -> dict[str, Tensor]:
-    return {"mean": values.mean(), "low": values.min(), "high": values.max()}

@@ -98,7 +98,8 @@ def summarize(events: list[Event]) -> list[Range]:
     spent = list(accumulate((duration for _, duration in launched), initial=0.0))
     result: dict[str, Range] = {}
     around: list[tuple[float, str]] = []
-    ours = [event for event in events if event.kind == "user_annotation" and _ours(event.name)]
+    spans = (event for event in events if event.kind == "user_annotation")
+    ours = [event for event in spans if event.name == OPTIMISER_STEP or "#" not in event.name]
     for event in sorted(ours, key=_outer_first):
         while around and around[-1][0] <= event.start:
             around.pop()
@@ -119,10 +120,6 @@ def _with_inner(name: str, found: dict[str, Range]) -> list[Range]:
     """Return a range, then the ranges inside it."""
     inner = [other for other in found if other.rpartition("/")[0] == name]
     return [found[name], *(entry for other in inner for entry in _with_inner(other, found))]
-
-
-def _ours(name: str) -> bool:
-    return name == OPTIMISER_STEP or "#" not in name
 
 
 def most_expensive(events: list[Event], top: int) -> list[Operator]:

@@ -278,13 +278,13 @@ def under(outer: str | None, key: NestedKey) -> NestedKey:
     return key if outer is None else (outer, *inner)
 
 
-def agent_rows(rollout: TensorDictBase, group: str | None) -> TensorDictBase:
+def agent_rows(rollout: TensorDictBase, group: str | None, chosen: Tensor | None = None) -> TensorDictBase:
     """Convert a rollout for the learner: every agent of every world is a row, [T, N * A], with flat keys.
 
     An agent is ``done`` when its world is or it leaves, and ``terminated`` when it dies, even if the world goes on; an
     agent that is only ``truncated`` leaves without having died. Frames in which it was dead already are marked by
     ``alive`` (left out if the world has no such key). All agents get the world's ``state``. The rollout of a world
-    without a group is returned as it is.
+    without a group is returned as it is. Of the rows only the ``chosen`` ones are returned (int64 [rows]), if given.
     """
     if group is None:
         return rollout
@@ -300,7 +300,8 @@ def agent_rows(rollout: TensorDictBase, group: str | None) -> TensorDictBase:
             state = source.get(keys.STATE).unsqueeze(-2)
             part.set(keys.STATE, state.expand(*mine.shape, state.shape[-1]))
     mine.set(keys.NEXT, later)
-    return mine.flatten(1, 2)
+    rows = mine.flatten(1, 2)
+    return rows if chosen is None else rows[:, chosen]
 
 
 def fill_caches(env: EnvBase) -> None:

@@ -158,14 +158,10 @@ class Evaluator:
 
 
 def evaluate_policy(
-    policy: TensorDictModuleBase,
-    env: EnvBase,
-    deterministic: bool = True,
-    max_steps: int = MAX_STEPS,
-    acceleration: AccelerationConfig | None = None,
+    policy: TensorDictModuleBase, env: EnvBase, deterministic: bool = True, max_steps: int = MAX_STEPS
 ) -> dict[str, Tensor]:
     """Evaluate the first episode of every world, once: see :class:`Evaluator`."""
-    return Evaluator(policy, env, deterministic, max_steps, acceleration)()
+    return Evaluator(policy, env, deterministic, max_steps)()
 
 
 def summarize(episodes: dict[str, Tensor]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
@@ -115,11 +115,6 @@ class Learner:
         """Number of frames that all ranks collected while this one collected a rollout."""
         return rollout.numel() * ranks.size()
 
-    def rows(self, rollout: TensorDict) -> TensorDictBase:
-        """Return the rows of a rollout to learn from, see :func:`~torchrl_agent.training.collector.agent_rows`."""
-        rows = agent_rows(rollout, self.agent.group)
-        return rows if self.learning is None else rows[:, self.learning]
-
     def collect(self) -> TensorDict:
         """Collect the next rollout [T, N]."""
         return self.collector.collect()
@@ -127,7 +122,7 @@ class Learner:
     @spanned("learn")
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
         """Learn from a rollout; returns diagnostics as device scalars."""
-        rows = self.rows(rollout)
+        rows = agent_rows(rollout, self.agent.group, self.learning)
         self.algorithm.anneal(self.frames / self.total_frames)
         if self.governor is None:
             return self.algorithm.learn(rows, learning_rate)

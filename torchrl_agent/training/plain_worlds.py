@@ -175,7 +175,7 @@ def _plain(spec: TensorSpec, shape: tuple[int, ...], lead: int) -> tuple[tuple[i
             return (math.prod(shape) * categories,), partial(_codes, lead, categories)
     if isinstance(spec, MultiCategorical):
         sizes = [int(size) for size in spec.nvec.reshape(-1, spec.shape[-1])[0]]
-        return (sum(sizes),), partial(_several_codes, sizes)
+        return (sum(sizes),), partial(_hot, sizes, torch.float32)
     axes = picture_axes(shape)
     if axes is not None:
         still = axes == (0, 1, 2) and spec.dtype in (torch.float32, torch.uint8)
@@ -187,10 +187,6 @@ def _plain(spec: TensorSpec, shape: tuple[int, ...], lead: int) -> tuple[tuple[i
 
 def _codes(lead: int, categories: int, value: Tensor) -> Tensor:
     return F.one_hot(value.long(), categories).float().reshape(*value.shape[:lead], -1)
-
-
-def _several_codes(sizes: list[int], value: Tensor) -> Tensor:
-    return torch.cat([F.one_hot(part, size) for part, size in zip(value.unbind(-1), sizes, strict=True)], -1).float()
 
 
 def _picture(lead: int, axes: tuple[int, ...], value: Tensor) -> Tensor:

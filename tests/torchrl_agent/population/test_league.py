@@ -17,6 +17,7 @@ from torchrl_agent.population.league import FADES
 from torchrl_agent.population.league_learner import EXPLOITED
 from torchrl_agent.population.seats import pairings
 from torchrl_agent.runs.members import member_experiment
+from torchrl_agent.training.collector import agent_rows
 
 EAGER = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
 SMALL = [
@@ -83,7 +84,7 @@ def test_everybody_acts_by_its_own_weights_in_its_own_seats():
 def test_members_learn_from_their_own_seats_alone():
     learner = learner_of()
     rollout = learner.collector.collect()
-    rows, seats = learner.rows(rollout), learner.seats
+    rows, seats = agent_rows(rollout, "agents", learner.learning), learner.seats
     assert rows.shape == (16, seats.members.numel())
     seen = rollout["agents", "observation"].flatten(1, 2)
     for member, mine in enumerate(seats.members):
@@ -283,7 +284,8 @@ def test_contestants_act_as_their_agents_do(run):
 def test_fresh_members_learn_against_the_frozen_agent(run, capsys, tmp_path):
     experiment = exploiters_of(run, 2, 512, "cpu", "x")
     learner = experiment.make_learner()
-    assert learner.rows(learner.collector.collect()).shape[1] == 2 * learner_of().algorithm.rows
+    rows = agent_rows(learner.collector.collect(), "agents", learner.learning)
+    assert rows.shape[1] == 2 * learner_of().algorithm.rows
     held = learner.league.slots.flat[0].clone()
     assert torch.equal(learner.league.slots.flat[1], held), "all meet the same"
     for _ in iterate(learner):

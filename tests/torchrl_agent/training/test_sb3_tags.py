@@ -13,7 +13,7 @@ from torchrl_agent.algorithms.ppo import PPO, PPOConfig
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.training.collector import RolloutCollector
+from torchrl_agent.training.collector import RolloutCollector, agent_rows
 from torchrl_agent.training.metrics import train_metrics
 
 SMALL = ("device=cpu", "world.num_envs=4", "algorithm.rollout_steps=8", "algorithm.minibatch_size=32")
@@ -93,7 +93,7 @@ def test_the_value_loss_is_in_the_unit_of_the_worlds_rewards(overrides):
     (alone,) = learn(Experiment.load("smoke", *SMALL)) if overrides else (iteration,)
     metrics = alone.metrics
     unit = metrics["train/value_loss"] / metrics["train/scaled_value_loss"]
-    rollout = learner.rows(learner.collect())
+    rollout = agent_rows(learner.collect(), learner.agent.group)
     learner.algorithm.advantages(rollout)
     deviation = learner.algorithm.scaler.running.var.item() ** 0.5
     assert unit == pytest.approx(deviation**2, rel=1e-4)

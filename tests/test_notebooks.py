@@ -22,7 +22,7 @@ SMALL = {
     "01_meet_the_worlds": {"NUM_ENVS": 4, "STEPS": 20, "SPEED_SIZES": [2], "SPEED_STEPS": 3},
     "02_train_the_arena": {"TOTAL_FRAMES": 8_192, "NUM_ENVS": 32, "EPISODES": 2, "FILM_STEPS": 12, "COMPILE": False},
     "03_compose_your_own_pipeline": {"NUM_ENVS": 8, "STEPS": 16, "TOTAL_FRAMES": 512, "EPOCHS": 1, "MINIBATCH": 64},
-    "04_a_day_in_town": {"NUM_ENVS": 2, "DAYS_BEFORE": 1, "HOURS": 4, "FILM_STEPS": 4, "FILM_WORLDS": 1},
+    "04_a_day_in_town": {"NUM_ENVS": 2, "DAYS_BEFORE": 1, "HOURS": 4, "REPLAY_STEPS": 4},
     "05_look_inside_the_agent": {
         "NUM_ENVS": 10,
         "FRAMES": 320,
@@ -33,6 +33,7 @@ SMALL = {
         "STEP": 5,
         "STEPS": 24,
         "HORIZON": 5,
+        "REPLAY_STEPS": 4,
     },
     "06_from_stable_baselines3": {
         "THEIR_FRAMES": 512,
@@ -53,8 +54,8 @@ SMALL = {
     },
 }
 """Sizes for a quick run, in place of those of the cell tagged ``parameters``."""
-SHOWS = ("Image(", "pictures[", "plt.show()")
-"""How the last line of a cell begins that shows a picture."""
+SHOWS = ("Image(", "pictures[", "plt.show()", "replay(")
+"""How the last line of a cell begins that shows a picture or a page."""
 NEEDS = {"06_from_stable_baselines3": "stable_baselines3"}
 """What a notebook would install."""
 
@@ -193,5 +194,5 @@ def test_it_runs(path, tmp_path, kernel):
     assert shown
     for cell in shown:
         kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
-        assert kinds & {"image/png", "image/gif"}, cell.source
+        assert kinds & {"image/png", "image/gif", "text/html"}, cell.source
     assert not [output.text for cell in code for output in cell.outputs if "\x1b[" in output.get("text", "")]

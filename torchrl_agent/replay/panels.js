@@ -134,7 +134,16 @@ function policy(view) {
     );
   });
   const title = thought.values ? "Policy: values of actions (click one)" : "Policy: probabilities of actions (click one)";
-  return card(title, "var(--policy)", ablations(view), ...bars, values(view));
+  return card(title, "var(--policy)", ablations(view), ...bars, heads(view), values(view));
+}
+
+/** Choices of the further heads of an action. */
+function heads({ thought, names }) {
+  const taken = thought.action.slice(1);
+  if (!taken.length || thought.probabilities.length < 2) return null;
+  const name = (head) => (names.heads || [])[head] ?? `choice ${head}`;
+  const rows = taken.map((value, index) => [name(index + 1), `${value}`, percent(thought.probabilities[index + 1][value])]);
+  return table(["further choices", "value", "probability"], rows);
 }
 
 function ablations(view) {

@@ -141,6 +141,7 @@ class _Recorder:
             "ahead": self.config.ahead,
             "names": {
                 "actions": [names.action(index) for index in range(self.heads[0])] if self.heads else [],
+                "heads": list(names.heads),
                 "meters": list(names.meters),
                 "own": known_names(self.env, self.agent),
                 "goals": [] if manager is None else list(manager.names),

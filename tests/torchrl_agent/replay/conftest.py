@@ -1,12 +1,14 @@
 """A short record of a shipped agent with four modules, for all tests of replays."""
 
 import copy
+from contextlib import closing
 
 import pytest
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.replay import RecordConfig, record_run
+from torchrl_agent.replay.recorder import record_agent
 from torchrl_agent.runs.run import save
 
 TINY = (
@@ -21,9 +23,12 @@ def village():
     return record_run("shipped:village", RecordConfig(steps=6, ahead=3))
 
 
-def trained(configuration, folder):
-    """The record of a run of two iterations."""
-    experiment = Experiment.load(configuration, f"run.folder={folder}", *TINY)
+@pytest.fixture(scope="session")
+def cartpole(tmp_path_factory):
+    """The record of two checkpoints of a run in pictures."""
+    pytest.importorskip("pygame")
+    folder = tmp_path_factory.mktemp("cartpole")
+    experiment = Experiment.load("cartpole", f"run.folder={folder}", *TINY)
     (folder / "checkpoints").mkdir()
     (folder / "config.yaml").write_text(experiment.to_yaml())
     iterations = iter(learn(experiment))
@@ -33,14 +38,12 @@ def trained(configuration, folder):
 
 
 @pytest.fixture(scope="session")
-def cartpole(tmp_path_factory):
-    pytest.importorskip("pygame")
-    return trained("cartpole", tmp_path_factory.mktemp("cartpole"))
-
-
-@pytest.fixture(scope="session")
-def growth(tmp_path_factory):
-    return trained("growth", tmp_path_factory.mktemp("growth"))
+def growth():
+    """The record of an agent that has not learned to let a network grow."""
+    experiment = Experiment.load("growth", *TINY)
+    with closing(experiment.make_world(evaluation=True)) as env:
+        agent = experiment.make_agent(env)
+    return record_agent("growth", experiment, agent, RecordConfig(steps=5), 1.0, None)
 
 
 @pytest.fixture

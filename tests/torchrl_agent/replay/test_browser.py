@@ -157,6 +157,12 @@ def test_cells_and_layers_are_shown_and_hidden(opened):
         assert drawing(opened, "scene") != before
 
 
+def test_further_choices_of_an_action_are_shown(page, growth, tmp_path):
+    show(page, growth, tmp_path / "page.html")
+    assert page.locator("table").first.inner_text().startswith("further choices")
+    assert page.locator("#things span").first.inner_text() == "germinated"
+
+
 def test_a_second_slider_shows_the_game_at_an_earlier_checkpoint(page, cartpole, tmp_path):
     show(page, cartpole, tmp_path / "page.html")
     frames = page.inner_text("#frames")

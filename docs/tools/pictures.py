@@ -1,10 +1,14 @@
-"""The pictures of the Arena and of towns in README and guides, drawn by the worlds themselves: ``make pictures``."""
+"""Pictures in README and guides, of worlds and, as Chromium shows them, of the pages of minds: ``make pictures``."""
 
 from __future__ import annotations
 
+import io
 import math
 import re
+import shutil
+import threading
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -14,6 +18,10 @@ from envs import ArenaEnv, TownEnv
 from envs.arena.picture import viewport
 from envs.toolkit import grid
 from envs.town.levels import LEVELS
+from torchrl_agent.core.run_names import SHIPPED
+from torchrl_agent.labs.lab import record_lab
+from torchrl_agent.replay import RecordConfig, game_of, read_record, write_page
+from torchrl_agent.replay.watch import Watcher, make_server
 
 DOCS = Path(__file__).parents[1]
 SIZE = (960, 768)
@@ -27,6 +35,10 @@ HEIGHTS = (70, -100, 115, -145, 160)
 BARS = 62
 """Pixels above and below things up to where the bars of their health are."""
 INK, LINE = (236, 240, 248), (150, 160, 182)
+WINDOW = {"width": 1240, "height": 1000}
+"""Of the browser [pixels]."""
+SHADES = 128
+"""Colors of a picture of a page."""
 
 
 def main(folder: Path = DOCS) -> None:
@@ -95,5 +107,40 @@ def _play(env: Any, player: Any, steps: int) -> None:
         _, root = env.step_and_maybe_reset(player(root))
 
 
+def draw_pages(folder: Path = DOCS) -> None:
+    """Draw a replay, a lab, a game and a run in training into ``folder``; they need Playwright and Chromium."""
+    from playwright.sync_api import sync_playwright  # an optional package
+
+    watcher = Watcher(SHIPPED / "payday", RecordConfig(ahead=0, steps=24))
+    watcher.look()
+    server = make_server(watcher, 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with TemporaryDirectory() as scratch, sync_playwright() as playwright:
+        page = Path(scratch, "page.html")
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for name, record, moment in (
+            ("replay", read_record(DOCS / "village.json.gz"), "#step=72&agent=2&without=social_model"),
+            ("lab", record_lab(1), "#step=12"),
+            ("play", game_of("shipped:payday"), ""),
+        ):
+            address = write_page(record, page).as_uri() + moment
+            _shown(browser, address).save(folder / f"{name}.png", optimize=True)
+        _shown(browser, f"http://127.0.0.1:{server.server_port}/").save(folder / "watch.png", optimize=True)
+    server.shutdown()
+
+
+def _shown(browser: Any, address: str) -> Image.Image:
+    """What the browser shows at an address, in few colors."""
+    page = browser.new_page(viewport=WINDOW)
+    page.goto(address)
+    page.wait_for_selector("body[data-ready]")
+    for frame in page.frames[1:]:
+        frame.wait_for_selector("body[data-ready]")
+    picture = Image.open(io.BytesIO(page.screenshot()))
+    page.close()
+    return picture.convert("RGB").quantize(SHADES, dither=Image.Dither.NONE)
+
+
 if __name__ == "__main__":
     main()
+    draw_pages()

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--faults", type=int, default=100, help="drawn faults (100)")
     parser.add_argument("--steps", type=int, default=64, help="steps of each game (64)")
-    parser.add_argument("--seed", type=int, default=2, help="seed of the draw (2)")
+    parser.add_argument("--seed", type=int, default=3, help="seed of the draw (3)")
     parser.add_argument("--keep", type=Path, metavar="FILE.json", help="finished cases, which are not played again")
 
 
@@ -193,10 +193,9 @@ def rows(found: dict[str, dict[str, Any]]) -> list[list[str]]:
     for kind, module in MODULES.items():
         named = Counter(blamed(case["first"]) for name, case in found.items() if f" {kind} " in name)
         wrong = ", ".join(f"{name} {count}" for name, count in named.items() if name != module)
-        result.append([kind, str(named.total()), str(named[module]), wrong])
+        result.append([kind, str(sum(named.values())), str(named[module]), wrong])
     healthy = [case for name, case in found.items() if f" {HEALTHY} " in name]
     count = sum(case["thoughts"] for case in healthy)
-    alarms = sum((Counter(case["first"]) for case in healthy), Counter())
-    del alarms[NOTHING]
-    named = ", ".join(f"{name} {count}" for name, count in alarms.items())
-    return [*result, [HEALTHY, f"{count} thoughts", f"{alarms.total()} alarms", named]]
+    alarms = Counter({module: sum(case["first"].get(module, 0) for case in healthy) for module in ORDER})
+    told = ", ".join(f"{name} {number}" for name, number in alarms.items() if number)
+    return [*result, [HEALTHY, f"{count} thoughts", f"{sum(alarms.values())} alarms", told]]

@@ -20,7 +20,7 @@ from torchrl_agent.modules.social_model import follow
 
 SPAN = 32
 """Number of steps over which evidence is summed, the present one included."""
-LEAST = 8
+LEAST = 4
 """Least number of these steps that must offer evidence."""
 AHEAD = 5
 """Largest number of predicted steps that are compared with what followed."""

@@ -25,9 +25,9 @@ from torchrl_agent.training.collector import agent_rows
 FILE = "reference.json"
 VERSION = 1
 """Version of the file's format."""
-WORLDS, STEPS, SEED = 8, 128, 77
-"""Extent of the games that are played for a reference, once with deterministic actions and once sampled, and the
-distance of their seed from that of the evaluation.
+WORLDS, GAMES, STEPS, SEED = 8, 32, 128, 77
+"""Number of games that are looked at, of those that are played for a reference, once with deterministic actions and
+once sampled, their steps, and the distance of their seed from that of the evaluation.
 """
 USUAL, MARGIN = 0.99, 1.25
 """A limit is this quantile of the evidence, times the margin."""
@@ -111,7 +111,7 @@ def make_reference(experiment: Experiment, agent: Agent, checkpoint: str, unit: 
     if agent.perception is None:
         raise ValueError("this agent is one plain network without modules to diagnose: leave --reference out.")
     seed = experiment.evaluation.seed + SEED
-    games = [steps_of(experiment, agent.eval(), seed, sampled) for sampled in (False, True)]
+    games = [steps_of(experiment, agent.eval(), seed, sampled, worlds=GAMES) for sampled in (False, True)]
     given = [probed(agent, steps) for steps in games]
     probes = {}
     around = _around(experiment)

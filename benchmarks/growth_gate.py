@@ -9,9 +9,12 @@ import statistics
 from typing import Any
 
 import torch
+from torch import Tensor
+from typing_extensions import override
 
 from envs import GrowthEnv
 from envs.growth.scripted import Planting, SchedulePlayer, WaitingPlayer
+from envs.growth.state import State
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.tables import aligned
 
@@ -34,6 +37,16 @@ BOUNDS = ((0.20, 0.30), (0.40, 0.60), (0.75, 1.0))
 SCHEDULES = ((), (Planting(0, 2),), (Planting(0, 2), Planting(1, 10)))
 LEVEL = 3
 """Hidden level at which both pairs count."""
+
+
+class EnduringEnv(GrowthEnv):
+    """Growth world whose episodes go on after a rollback, which shows what the repaired hosts are worth."""
+
+    @override
+    def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """Return reward, terminated (time is up) and truncated of the last step."""
+        reward, over, truncated = super().outcome(state)
+        return reward, over & (state.step >= self.rules.max_steps), truncated
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +85,7 @@ def measure_design(design: str, seeds: list[int], worlds: int) -> dict[str, Any]
 @torch.no_grad()
 def final_accuracy(design: str, plan: tuple[Planting, ...], seed: int, worlds: int) -> float:
     """Return the mean accuracy of the worlds' hosts in the last step of an episode."""
-    env = GrowthEnv(worlds, seed=seed, level=LEVEL, rules=DESIGNS[design])
+    env = EnduringEnv(worlds, seed=seed, level=LEVEL, rules=DESIGNS[design])
     player = SchedulePlayer(env, plan) if plan else WaitingPlayer(env)
     seen = env.reset()
     for _ in range(env.rules.max_steps):

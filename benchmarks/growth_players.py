@@ -1,5 +1,6 @@
 """Scripted players of the growth world in the same worlds: return, accuracy, gain and modules. They bound what a policy
-can learn to gain; runs of trained agents can be added. The best of many fixed schedules is chosen in other worlds.
+can learn to gain; runs of trained agents can be added. The best of many fixed schedules is chosen in other worlds. In
+variants of the world it is seen what carries over unchanged.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -19,13 +21,25 @@ from typing_extensions import override
 from envs import GrowthEnv
 from envs.growth.rules import BLUEPRINTS, GERMINATE, OPERATION, SLOT, WAIT
 from envs.growth.scripted import Planting, Player, SchedulePlayer, germination, keep_what_holds
+from torchrl_agent.core.checkpoint import MODULE_FILE
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.tables import aligned
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.pretrained import load_pretrained
 from torchrl_agent.runs.load import load_agent
 
 APART = 8
 """Steps between germinations of a schedule."""
 Policy: TypeAlias = "Callable[[TensorDictBase], TensorDictBase]"
+VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "noise": {"rules": {"noise": [0.4, 0.5]}},
+    "narrow": {"rules": {"width": 12}},
+    "wide": {"rules": {"width": 24}},
+    "mnist1d": {"task": "mnist1d"},
+}
+"""Arguments of worlds: more noise than in any default world, hosts of other sizes, and other data."""
 COLUMNS = ("return", "accuracy", "gain", "permanent", "rent", "operations")
 
 
@@ -34,22 +48,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--worlds", type=int, default=32, help="worlds of each player, the same for all (32)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the worlds (0)")
     parser.add_argument("--each", type=int, default=4, help="worlds of another seed for each schedule, or 0 (4)")
-    parser.add_argument("--runs", nargs="+", default=[], help="folders of trained agents, learned from this world")
+    parser.add_argument("--players", nargs="*", help="names of scripted players (all)")
+    parser.add_argument("--variants", nargs="+", default=["default"], choices=list(VARIANTS), help="worlds (default)")
+    parser.add_argument("--runs", nargs="+", default=[], help="folders of trained agents or pre-trained policies")
 
 
 def run(parsed: argparse.Namespace) -> dict[str, Any]:
     """Measure, and print the figures."""
-    names = [*GrowthEnv(1).players(), *(["schedule"] if parsed.each else []), *parsed.runs]
+    scripted = list(GrowthEnv(1).players()) if parsed.players is None else parsed.players
+    names = [*scripted, *(["schedule"] if parsed.each else []), *parsed.runs]
     plan = best_schedule(parsed.each, parsed.seed + 1) if parsed.each else ()
-    rows = []
-    for name in Progress(len(names), "player").over(names):
+    rows, cells = [], list(product(parsed.variants, names))
+    for variant, name in Progress(len(cells), "player").over(cells):
         torch.manual_seed(parsed.seed)
-        env = GrowthEnv(parsed.worlds, seed=parsed.seed)
-        rows.append({"player": name, **play(*_player(name, env, plan))})
+        env = GrowthEnv(parsed.worlds, seed=parsed.seed, **VARIANTS[variant])
+        found = play(*known_player(name, env, plan))
+        rows.append({"variant": variant, "player": Path(name).name, **found})
+        print(table(rows[-1:]), flush=True)
     print(table(rows))
     return {
         "config": "growth",
-        "overrides": [],
+        "overrides": parsed.variants,
         "worlds": parsed.worlds,
         "seed": parsed.seed,
         "schedule": [planting._asdict() for planting in plan],
@@ -57,14 +76,24 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _player(name: str, env: GrowthEnv, plan: tuple[Planting, ...]) -> tuple[EnvBase, Policy]:
+def known_player(name: str, env: GrowthEnv, plan: tuple[Planting, ...] = ()) -> tuple[EnvBase, Policy]:
     """Return the world with what a player needs, and the player: a scripted one, the chosen schedule, or a run's."""
     if name == "schedule":
         return env, SchedulePlayer(env, plan)
     if name in env.players():
         return env, env.players()[name]
-    _, agent = load_agent(name, device="cpu")
+    agent = _agent(name, env)
     return agent.attach(env), agent.eval().policy
+
+
+def _agent(name: str, env: GrowthEnv) -> Agent:
+    """Return the agent of a run, or that of a pre-trained policy."""
+    if not (Path(name) / MODULE_FILE).exists():
+        return load_agent(name, device="cpu")[1]
+    experiment = Experiment.load("growth", f"pretrained.policy={name}", "device=cpu")
+    agent = experiment.make_agent(env)
+    load_pretrained(agent, experiment.pretrained, frozen=())
+    return agent
 
 
 def schedules() -> list[tuple[Planting, ...]]:
@@ -118,12 +147,16 @@ class MixedSchedules(Player):
 
 
 @torch.no_grad()
-def final(env: EnvBase, player: Policy) -> dict[str, Tensor]:
-    """Return the statistics [worlds] of an episode in each world, by the most likely actions of a learned player."""
+def final(env: EnvBase, player: Policy, watch: Callable[[], None] | None = None) -> dict[str, Tensor]:
+    """Return the statistics [worlds] of an episode in each world, by the most likely actions of a learned player;
+    ``watch`` is called after each step.
+    """
     seen = env.reset()
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         for _ in range(env.rules.max_steps):
             seen = step_mdp(env.step(player(seen)))
+            if watch is not None:
+                watch()
     return {key: value.flatten() for key, value in seen["episode"].items()}
 
 
@@ -131,14 +164,19 @@ def play(env: EnvBase, player: Policy) -> dict[str, Any]:
     """Let a player play an episode in each world; return means, half widths of their 95 % intervals, the mean return by
     the number of modules that pay, and the correlation of that number with the number of permanent modules.
     """
-    episode, worlds = final(env, player), env.batch_size[0]
+    episode = final(env, player)
     useful = episode["useful"]
     return {
         **{key: episode[key].mean().item() for key in COLUMNS},
-        "half_width": {key: 1.96 * episode[key].std().item() / worlds**0.5 for key in COLUMNS},
+        "half_width": {key: interval_of(episode[key]) for key in COLUMNS},
         "return_by_useful": {int(n): episode["return"][useful == n].mean().item() for n in useful.unique()},
         "correlation": correlation(useful, episode["permanent"]),
     }
+
+
+def interval_of(values: Tensor) -> float:
+    """Return half the width of the 95 % interval of the mean of values [N]."""
+    return 1.96 * values.std().item() / len(values) ** 0.5
 
 
 def correlation(one: Tensor, other: Tensor) -> float | None:
@@ -149,8 +187,10 @@ def correlation(one: Tensor, other: Tensor) -> float | None:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the figures as lines of text."""
-    lines = [["player", *COLUMNS, "correlation"]]
+    lines = [["world", "player", *COLUMNS, "correlation"]]
     for row in rows:
         cells = [f"{row[key]:.2f} ± {row['half_width'][key]:.2f}" for key in COLUMNS]
-        lines.append([row["player"], *cells, "-" if row["correlation"] is None else f"{row['correlation']:.2f}"])
+        lines.append(
+            [row["variant"], row["player"], *cells, "-" if row["correlation"] is None else f"{row['correlation']:.2f}"]
+        )
     return "\n".join(aligned(lines))

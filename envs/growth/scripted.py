@@ -145,6 +145,38 @@ class HeuristicPlayer(Player):
         return action
 
 
+class TrialPlayer(Player):
+    """Policy that tries the first slot, judges by the accuracy how hard the task is, and tries the second slot where
+    that is not enough; it makes permanent what contributes and prunes what the host does not need. It is made for the
+    order task, whose hidden level shows in the accuracy that a host reaches in a few steps.
+    """
+
+    judged_at, tried_at, expired_at = 6, 16, 24
+    """Step of the first judgment; ages by which a module should have an effect, and at which it is pruned without."""
+    hard, enough, solved = 0.34, 0.7, 0.75
+    """Accuracies: two modules are needed below the first, no second one above the second, and none if it is above the
+    third without them.
+    """
+    least, useful = 0.05, 0.1
+    """Contributions: pruned below the first, permanent above the second one."""
+
+    @override
+    def choose(self, legal: Tensor) -> Tensor:
+        """Return the actions."""
+        state, slots = self.env.state, self.env.state.slots
+        accuracy, contribution = state.measures.accuracy, slots.contribution
+        judges = state.step >= self.judged_at
+        without = accuracy - contribution.amax(0).clamp_min(0)
+        expired = (slots.age >= self.expired_at) & (contribution < self.least)
+        action = operate_first(self.waiting(legal.shape[-1]), legal[KEEP] & (contribution >= self.useful), KEEP)
+        action = operate_first(action, legal[PRUNE] & (judges & (without >= self.solved) | expired), PRUNE)
+        more = (judges & (accuracy < self.hard)) | ((slots.age[0] >= self.tried_at) & (accuracy < self.enough))
+        for slot, wanted in enumerate((state.step == 0, more)[: self.env.rules.slots]):
+            due = legal[GERMINATE, slot] & wanted & (action[OPERATION] == WAIT)
+            action = germinating(action, due, Planting(slot, 0, tempo=0), self.env.rules)
+        return action
+
+
 def germinating(action: Tensor, where: Tensor, planting: Planting, rules: Rules) -> Tensor:
     """Replace actions [8, N] by a germination in the worlds ``where``."""
     return torch.where(where, torch.tensor(germination(planting, rules), device=action.device).unsqueeze(1), action)
@@ -180,11 +212,12 @@ def _any_legal(mask: Tensor) -> Tensor:
 
 def players(env: Any) -> dict[str, TensorDictModuleBase]:
     """Return the policies of a world by name: ``optimum`` knows which slots pay at the hidden level, if known;
-    ``one`` and ``two`` grow the first slots at fixed steps.
+    ``trial`` judges by accuracy; ``one`` and ``two`` grow the first slots at fixed steps.
     """
     last = min(1, env.rules.slots - 1)
     result: dict[str, TensorDictModuleBase] = {} if env.needed is None else {"optimum": optimum(env)}
     return result | {
+        "trial": TrialPlayer(env),
         "heuristic": HeuristicPlayer(env),
         "two": SchedulePlayer(env, (Planting(0, 2), Planting(last, 10))),
         "one": SchedulePlayer(env, (Planting(0, 2),)),

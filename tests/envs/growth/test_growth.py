@@ -7,8 +7,9 @@ import torch
 from growing import GERMINATE, KEEP, PRUNE, SMALL, act, grown, small, wait
 
 from envs import GrowthEnv
+from envs.growth.actions import legal_slots
 from envs.growth.dynamics import panics
-from envs.growth.rules import PERMANENT, PLACEHOLDERS, PRUNED, TRAINING, WAIT, Rules
+from envs.growth.rules import BLENDING, PERMANENT, PLACEHOLDERS, PRUNED, TRAINING, WAIT, Rules
 from envs.growth.scoring import events, potential
 from envs.growth.tasks import DISTANCES, LENGTH, make_task
 from envs.toolkit.records import named_tensors
@@ -222,6 +223,19 @@ def test_growing_pays_where_it_should_and_the_optimum_knows_where():
             modules[name, level] = float(seen["episode", "permanent"].mean())
     assert modules["optimum", 0] == 0 and modules["optimum", 3] == 2
     assert returns["optimum", 3] > 1.5 and returns["two", 0] < returns["optimum", 0] == returns["wait", 0] == 0
+
+
+def test_a_trial_is_pruned_followed_by_another_or_watched_by_the_accuracy_reached():
+    env = small(3)
+    saved = env.state_dict()
+    saved["state.step"].fill_(8)
+    saved["state.measures.accuracy"].copy_(torch.tensor((0.95, 0.25, 0.45)))
+    for name, value in (("stage", BLENDING), ("age", 8)):
+        saved[f"state.slots.{name}"][0] = value
+    env.load_state_dict(saved)
+    legal = legal_slots(env.state.slots, env.state.measures.accuracy, env.rules)
+    action = env.players()["trial"].choose(legal)
+    assert action[-1].tolist() == [PRUNE, GERMINATE, WAIT] and action[0].tolist() == [0, 1, 0]
 
 
 def test_a_step_works_in_inference_mode_as_without_gradients():

@@ -70,7 +70,7 @@ def test_the_page_waits_for_the_run_and_then_shows_it(run, watcher, address):
 
 def test_a_checkpoint_is_recorded_once_and_the_newest_are_kept(run, watcher, monkeypatch):
     recorded = []
-    monkeypatch.setattr("torchrl_agent.replay.watch.record_run", lambda path, config: recorded.append(path.name))
+    monkeypatch.setattr("torchrl_agent.replay.watch.record_run", lambda path, config: recorded.append(path.name) or {})
     monkeypatch.setattr("torchrl_agent.replay.watch.as_page", lambda record: "page")
     for frames in range(KEPT + 2):
         (run / "checkpoints" / f"checkpoint_{frames}.pt").touch()

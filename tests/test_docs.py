@@ -265,8 +265,6 @@ def leaves(config: Any, prefix: str = "") -> dict[str, Any]:
     """Every setting of a dataclass of settings by its dotted name."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(config):
-        if field.metadata.get("old"):
-            continue
         value = getattr(config, field.name)
         nested = dataclasses.is_dataclass(value)
         found |= leaves(value, f"{prefix}{field.name}.") if nested else {f"{prefix}{field.name}": value}

@@ -18,7 +18,7 @@ from envs.base.game import Names
 from envs.base.world import GROUP, World
 from envs.toolkit.chance import Chance
 from envs.toolkit.names import did_you_mean
-from envs.toolkit.records import map_record, named_tensors
+from envs.toolkit.records import map_record
 from envs.town.dynamics import advance, legal_actions, show_cues, spawn
 from envs.town.experts import STAY, YESTERDAY, Others, PlanningPlayer, SearchConfig, TryingPlayer
 from envs.town.levels import level_settings, make_rules, stage_rules
@@ -318,12 +318,6 @@ class TownEnv(World):
         if money is not None and "money" not in self.rules.meters:
             raise ValueError(f"town {self.rules.name} has no meter money: leave money out.")
         send(self._snapshot.settings.people, traits, money)
-
-    @override
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Continue saved towns; those saved before :meth:`set_people` existed keep this world's present people."""
-        people = {f"settings.people.{name}": value for name, value in named_tensors(self._snapshot.settings.people)}
-        super().load_state_dict({**people, **state_dict} if state_dict else {}, strict)
 
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
         """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""

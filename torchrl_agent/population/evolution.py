@@ -156,8 +156,8 @@ class Evolution:
             raise ValueError(f"the saved members have the genes {saved}, these {', '.join(self.genes) or 'none'}")
         self.genes = state["genes"]
         self.founders, self._copied_at = state["founders"], state["copied_at"]
-        self.partners.copy_(state.get("partners", torch.arange(len(self.partners))))
-        self.steps = [EvolutionStep(**{**step, "parents": _pairs(step["parents"])}) for step in state["steps"]]
+        self.partners.copy_(state["partners"])
+        self.steps = [EvolutionStep(**step) for step in state["steps"]]
         self.births = sum(int(step.children.sum()) for step in self.steps)
         self.random.set_state(state["random"])
 
@@ -201,16 +201,11 @@ def checked_parents(parents: Any, config: PopulationConfig) -> Tensor:
     members = config.members
     fits = isinstance(parents, Tensor) and parents.dtype == torch.int64
     if fits and parents.shape in ((members,), (members, 2)) and bool(((parents >= 0) & (parents < members)).all()):
-        return _pairs(parents)
+        return parents if parents.ndim == 2 else parents.unsqueeze(1).repeat(1, 2)  # a single parent is taken twice
     raise ValueError(
         f"population.evolve answered {parents}: let it give an int64 tensor [{members}], or [{members}, 2], of "
         f"members, 0 to {members - 1}."
     )
-
-
-def _pairs(parents: Tensor) -> Tensor:
-    """Two parents of each member, [P, 2]; a single one, [P], is taken twice."""
-    return parents if parents.ndim == 2 else parents.unsqueeze(1).repeat(1, 2)
 
 
 def pbt(fitness: Tensor, random: torch.Generator, replace: float = 0.25, margin: float = 0.1) -> Tensor:

@@ -313,8 +313,7 @@ class PopulationLearner(Learner):
         self._since_step.copy_(state["since_step"])
         self.member_metrics = state["member_metrics"]
         self.evolution.load_state_dict(state["evolution"])
-        if "inheritance" in state:
-            self.inheritance.load_state_dict(state["inheritance"])
+        self.inheritance.load_state_dict(state["inheritance"])
         self._write_genes(self.algorithm)
 
     @override

@@ -54,7 +54,7 @@ def read_lineage(run: Path) -> Lineage:
         parents: list[dict[int, tuple[int, int]]] = [{} for _ in frames]
         path = run / "lineage.csv"
         for row in _rows(path) if path.is_file() else []:
-            pair = int(row["parent"]), int(row.get("second_parent") or row["parent"])  # there was one once
+            pair = int(row["parent"]), int(row["second_parent"])
             if not 0 <= min(pair) <= max(pair) < members:
                 raise ValueError("no such parent")
             parents[frames.index(int(row["frames"]))][int(row["child"])] = pair

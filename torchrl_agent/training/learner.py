@@ -224,7 +224,7 @@ class Learner:
             self.algorithm.load_state_dict(state["algorithm"])
             if self.algorithm.replay is not None:
                 self._load_replay(state.get("replay"))
-            if self.governor is not None and state.get("governor") is not None:
+            if self.governor is not None and state["governor"] is not None:
                 self.governor.load_state_dict(state["governor"])
             self.collector.load_worlds(state)
             world = abilities(self.env)

@@ -149,18 +149,6 @@ def test_children_have_their_parents_genes_and_the_neutral_one_moves_like_the_ot
         assert ((moved.after[name][WORST].unsqueeze(1) - parents).abs().amin(1) > 0).all()
 
 
-def test_looks_of_the_version_before_had_one_parent():
-    config = PopulationConfig(members=4, evolve="pbt", genes={ENTROPY: GeneConfig(1e-4, 1e-1)})
-    one, other = (Evolution(config, {ENTROPY: 0.01}, 0) for _ in range(2))
-    one.step(100, torch.arange(4.0))
-    state = one.state_dict()
-    state["steps"] = [{**step, "parents": step["parents"][:, 0]} for step in state["steps"]]
-    other.load_state_dict(state)
-    assert torch.equal(other.steps[0].parents, one.steps[0].parents)
-    assert torch.equal(other.steps[0].children, one.steps[0].children)
-    assert one.steps[0].children.sum() == 1
-
-
 # --- in towns ---------------------------------------------------------------------------------------------------------
 
 GENES = (

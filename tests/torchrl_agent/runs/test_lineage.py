@@ -70,13 +70,6 @@ def test_the_verb_draws_a_picture_that_says_what_it_shows(run, capsys, tmp_path)
     assert "descends from whom" in (tmp_path / "tree.svg").read_text(encoding="utf-8")
 
 
-def test_a_lineage_of_the_version_before_had_one_parent(run):
-    write(run / "lineage.csv", [{"frames": 100, "child": 0, "parent": 2}])
-    assert read_lineage(run).parents == [{0: (2, 2)}, {}]
-    (run / "lineage.csv").unlink()
-    assert read_lineage(run).parents == [{}, {}]
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -93,7 +86,9 @@ def test_what_the_verb_refuses(run, capsys, arguments, sentence):
 def test_a_run_without_a_lineage_or_with_a_damaged_one(run, tmp_path):
     with pytest.raises(ValueError, match=r"has no members\.csv: give the run of a population that evolves"):
         read_lineage(tmp_path / "nothing")
-    write(run / "lineage.csv", [{"frames": 100, "child": 0, "parent": 7}])
+    (run / "lineage.csv").unlink()  # nobody was replaced yet
+    assert read_lineage(run).parents == [{}, {}]
+    write(run / "lineage.csv", [{"frames": 100, "child": 0, "parent": 7, "second_parent": 0}])
     with pytest.raises(ValueError, match=r"lineage\.csv is damaged"):
         read_lineage(run)
     write(run / "members.csv", [{"frames": "many", "member": 0, "fitness": 1}])

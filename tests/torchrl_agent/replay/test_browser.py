@@ -271,6 +271,20 @@ def test_a_person_plays_hands_over_and_saves_a_game_that_is_replayed(page, tmp_p
     assert "thrust" in opened.evaluate("(replay.change({ step: 2 }), byId('mind').innerText)")
 
 
+def test_a_town_waits_for_its_player_and_hides_what_it_cannot_see(page, tmp_path):
+    show(page, game_of("small_town"), tmp_path / "town.html")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("[play.game.steps, play.clock]") == [1, None]
+    for button in ("#hide", "[data-agent='1']"):
+        before = drawing(page, "scene")
+        page.click(button)
+        assert drawing(page, "scene") != before
+    assert page.evaluate("play.seat") == 1
+    page.click("#fresh")
+    assert page.evaluate("play.game.steps") == 0
+    assert page.heard == [page.path]
+
+
 def test_a_page_follows_a_run(page):
     watcher = Watcher(SHIPPED / "duel", RecordConfig(ahead=0, steps=3))
     server = make_server(watcher, 0)

@@ -17,8 +17,6 @@ COST = 0.2
 """Least fraction of the healthy return that a fault must cost."""
 RESTORED = 0.95
 """Least fraction of the healthy return that the right repair must bring back."""
-SEED = 70_000
-"""Seed of the games that judge, other ones than those of the pages, on which faults and repairs were chosen."""
 WRONG = 0.85
 """Fraction of the healthy return below which a wrong repair must stay."""
 
@@ -47,14 +45,14 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
             measured[name] = kept[key]
         found[str(number)] = judged(LABS[number], measured)
     print("\n".join(aligned(rows(found), words=6)))
-    return {"config": "labs", "overrides": [], "episodes": parsed.episodes, "seed": SEED, "labs": found}
+    return {"config": "labs", "overrides": [], "episodes": parsed.episodes, "labs": found}
 
 
 def measures(lab: Lab, episodes: int) -> dict[str, Any]:
     """Return what is measured about a lab, by name, as functions."""
     states = {"healthy": (), "faulty": (lab.fault,)}
     states |= {letter: (lab.fault, change) for letter, (_, change) in lab.repairs.items()}
-    returns = {name: lambda changes=changes: played(lab, changes, episodes, SEED) for name, changes in states.items()}
+    returns = {name: lambda changes=changes: played(lab, changes, episodes) for name, changes in states.items()}
     return {"rises": lambda: rises(lab, lab.fault), "first": lambda: first_steps(lab), **returns}
 
 

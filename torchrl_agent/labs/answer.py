@@ -109,11 +109,9 @@ def check(answer: Answer, episodes: int) -> dict[str, Any]:
     }
 
 
-def played(lab: Lab, changes: tuple[str, ...], episodes: int, seed: int | None = None) -> float:
-    """Return the mean return of a lab's agent with changes, in games of a seed, by default the evaluation's."""
-    experiment, agent = lab.agent(*changes)
-    experiment.evaluation.seed = experiment.evaluation.seed if seed is None else seed
-    return float(evaluate(experiment, agent, episodes)["return_mean"])
+def played(lab: Lab, changes: tuple[str, ...], episodes: int) -> float:
+    """Return the mean return of a lab's agent with changes."""
+    return float(evaluate(*lab.agent(*changes), episodes)["return_mean"])
 
 
 def sentences(answer: Answer, result: dict[str, Any]) -> list[str]:

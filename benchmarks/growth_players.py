@@ -58,12 +58,15 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
     scripted = list(GrowthEnv(1).players()) if parsed.players is None else parsed.players
     names = [*scripted, *(["schedule"] if parsed.each else []), *parsed.runs]
     plan = best_schedule(parsed.each, parsed.seed + 1) if parsed.each else ()
-    rows, cells = [], list(product(parsed.variants, names))
+    rows, cells, first = [], list(product(parsed.variants, names)), torch.empty(0)
     for variant, name in Progress(len(cells), "player").over(cells):
         torch.manual_seed(parsed.seed)
         env = GrowthEnv(parsed.worlds, seed=parsed.seed, **VARIANTS[variant])
-        found = play(*known_player(name, env, plan))
-        rows.append({"variant": variant, "player": Path(name).name, **found})
+        episode = final(*known_player(name, env, plan))
+        first = episode["return"] if name == names[0] else first
+        ahead = episode["return"] - first  # in the same worlds
+        ahead = {"mean": ahead.mean().item(), "half_width": interval_of(ahead)}
+        rows.append({"variant": variant, "player": Path(name).name, **summary(episode), "ahead_of_first": ahead})
         print(table(rows[-1:]), flush=True)
     print(table(rows))
     return {
@@ -160,13 +163,13 @@ def final(env: EnvBase, player: Policy, watch: Callable[[], None] | None = None)
     return {key: value.flatten() for key, value in seen["episode"].items()}
 
 
-def play(env: EnvBase, player: Policy) -> dict[str, Any]:
-    """Let a player play an episode in each world; return means, half widths of their 95 % intervals, the mean return by
-    the number of modules that pay, and the correlation of that number with the number of permanent modules.
+def summary(episode: dict[str, Tensor]) -> dict[str, Any]:
+    """Return means of statistics [N], half widths of their 95 % intervals, the mean return by the number of modules
+    that pay, and the correlation of that number with the number of permanent modules.
     """
-    episode = final(env, player)
     useful = episode["useful"]
     return {
+        "worlds": len(useful),
         **{key: episode[key].mean().item() for key in COLUMNS},
         "half_width": {key: interval_of(episode[key]) for key in COLUMNS},
         "return_by_useful": {int(n): episode["return"][useful == n].mean().item() for n in useful.unique()},
@@ -187,10 +190,10 @@ def correlation(one: Tensor, other: Tensor) -> float | None:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the figures as lines of text."""
-    lines = [["world", "player", *COLUMNS, "correlation"]]
+    lines = [["world", "player", *COLUMNS, "correlation", "ahead of the first"]]
     for row in rows:
         cells = [f"{row[key]:.2f} ± {row['half_width'][key]:.2f}" for key in COLUMNS]
-        lines.append(
-            [row["variant"], row["player"], *cells, "-" if row["correlation"] is None else f"{row['correlation']:.2f}"]
-        )
+        related = "-" if row["correlation"] is None else f"{row['correlation']:.2f}"
+        ahead = "{mean:.2f} ± {half_width:.2f}".format(**row["ahead_of_first"])
+        lines.append([row["variant"], row["player"], *cells, related, ahead])
     return "\n".join(aligned(lines))

@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.lowering.uncompiled import Uncompiled, Work
+from benchmarks.roofline import GPUS, LAUNCH_GAP
 from envs import GrowthEnv
 from envs.growth.optimizer import BETAS, EPSILON
 from envs.growth.rules import MAX_RANK, PERMANENT, Rules
@@ -25,11 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=8, help="steps that are timed (8)")
     parser.add_argument("--threads", type=int, default=2, help="threads (2)")
     parser.add_argument("--eager", action="store_true", help="do not compile the step")
+    parser.add_argument("--computed", action="store_true", help="bounds on a GPU instead, uncompiled; nothing is timed")
 
 
 def run(parsed: argparse.Namespace) -> dict[str, Any]:
     """Measure, and print the figures."""
     torch.set_num_threads(parsed.threads)
+    if parsed.computed:
+        return {"config": "growth", "overrides": ["computed"], "rows": bounds(parsed.worlds)}
     alone = plain_speed(parsed.steps)
     rows: list[dict[str, Any]] = [{"what": "one after another", "worlds": 1, **alone}]
     for worlds in parsed.worlds:
@@ -71,16 +78,52 @@ def fill_slots(env: GrowthEnv) -> None:
     env.load_state_dict(state)
 
 
-def plain_speed(steps: int) -> dict[str, float]:
-    """Return the same of one host in plain PyTorch."""
+@torch.no_grad()
+def bounds(counts: list[int]) -> list[dict[str, Any]]:
+    """Compute the launches and bytes of a step on a GPU, one kernel for each operation, and the most steps of hosts per
+    second that an H100 makes of them; print them.
+    """
+    with torch.enable_grad():
+        work = [("one after another", 1, counted(plain_stepper()))]
+    for worlds in counts:
+        env = GrowthEnv(worlds, level=3)
+        player, seen = WaitingPlayer(env), env.reset()
+        fill_slots(env)
+        work.append(("batched, all slots live", worlds, counted(partial(env.step, player(seen)))))
+    rows = []
+    for what, worlds, each in work:
+        seconds = max(each.launches * LAUNCH_GAP, each.bytes / GPUS[0].bandwidth)
+        found = {"launches": each.launches, "bytes": each.bytes, "flops": each.flops, "per_second": worlds / seconds}
+        rows.append({"what": what, "worlds": worlds, **found})
+        print(what, worlds, ", ".join(f"{value:,.0f} {key}" for key, value in found.items()))
+    return rows
+
+
+def counted(call: Callable[[], Any]) -> Work:
+    """Count the launches, bytes and operations of a call."""
+    watched = Uncompiled("step")
+    with watched:
+        call()
+    return watched.work["step"]
+
+
+def plain_stepper() -> Callable[[], None]:
+    """Return a function that makes a step of one host in plain PyTorch."""
     rules = Rules()
     task = GrowthEnv(1).data
     grown, twin = PlainHost(rules, True), PlainHost(rules, False)
     optimizers = [torch.optim.Adam(net.parameters(), rules.learning_rate, BETAS, EPSILON) for net in (grown, twin)]
-    plain_step(grown, twin, optimizers, task, rules)
+    step = partial(plain_step, grown, twin, optimizers, task, rules)
+    step()  # makes the moments
+    return step
+
+
+def plain_speed(steps: int) -> dict[str, float]:
+    """Return steps per second of one host in plain PyTorch."""
+    step = plain_stepper()
     began, used = time.perf_counter(), time.process_time()
     for _ in range(steps):
-        plain_step(grown, twin, optimizers, task, rules)
+        step()
     return _per_second(steps, began, used)
 
 

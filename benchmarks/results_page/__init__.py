@@ -12,12 +12,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks.results_page import agents, hardware, populations, worlds
+from benchmarks.results_page import agents, growth, hardware, populations, worlds
 from benchmarks.results_page.cells import Section, Table
 
 RESULTS = Path(__file__).parents[1] / "results"
 FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
-PAGES = {"worlds": worlds, "agents": agents, "populations": populations, "hardware": hardware}
+PAGES = {"worlds": worlds, "growth": growth, "agents": agents, "populations": populations, "hardware": hardware}
 LEFT_OUT = ("arena_algorithms.json", "structure.json")
 """Files without a section: the Arena before offsets, and counts of the code."""
 TOP = """[What the figures say](findings.md). `benchmarks/results` has figures by seed. ± and ranges in brackets are

@@ -1,0 +1,95 @@
+"""Tables of networks that grow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.results_page.cells import Section, Table, between, number, only, plus_minus
+
+FIGURES = ("return", "accuracy", "permanent")
+
+
+def static(data: list[dict[str, Any]]) -> Table:
+    """Return accuracy, parameters and operations of grown networks and static ones."""
+    header = ["network", "accuracy", "parameters", "multiplications, million"]
+    rows = [
+        [
+            row["network"],
+            plus_minus(row["accuracy"], row["half_width"]),
+            number(round(row["parameters"])),
+            number(round(row["operations"] / 1e6)),
+        ]
+        for row in data[-1]["rows"]
+    ]
+    return header, rows
+
+
+def players(data: list[dict[str, Any]]) -> Table:
+    """Return what players reach, by variant of the world."""
+    rows = []
+    for row in (row for entry in data for row in entry["rows"]):
+        figures = [plus_minus(row[key], row["half_width"][key]) for key in FIGURES]
+        related = "" if row["correlation"] is None else f"{row['correlation']:.2f}"
+        ahead = plus_minus(*row["ahead_of_first"].values())
+        rows.append([row["variant"], row["player"], str(row["worlds"]), *figures, related, ahead])
+    return ["variant", "player", "worlds", *FIGURES, "correlation", "ahead of `two`"], rows
+
+
+def gate(data: list[dict[str, Any]]) -> Table:
+    """Return the accuracy with 0, 1 and 2 modules by design, as ranges over seeds."""
+    rows = [
+        [row["design"], *(between(each, 100, " %") for each in row["accuracies"])]
+        for entry in data
+        for row in entry["rows"]
+    ]
+    return ["design", "0 modules", "1 module", "2 modules"], rows
+
+
+def reward(data: list[dict[str, Any]]) -> Table:
+    """Return the schedules chosen by either reward, by seed."""
+    keys = ("seed", "reward", "schedule", *FIGURES)
+    return only(data[-1]["rows"], {key: key for key in keys})
+
+
+def speed(data: list[dict[str, Any]]) -> Table:
+    """Return steps of hosts per second."""
+    columns = {"hosts": "what", "at once": "worlds"}
+    return only(data[0]["rows"], columns | {"steps/s": "per_second", "per processor second": "per_processor_second"})
+
+
+def computed(data: list[dict[str, Any]]) -> Table:
+    """Return launches and bytes of a step on a GPU, and the most steps of hosts per second."""
+    columns = {"hosts": "what", "at once": "worlds"}
+    return only(data[-1]["rows"], columns | {key: key for key in ("launches", "bytes", "flops", "per_second")})
+
+
+TITLE = "Figures of networks that grow"
+SECTIONS = (
+    Section(
+        "Growing and what one would do instead",
+        ("growth_static.json",),
+        static,
+        "accuracy at the end, mean over the same worlds; multiplications of all forward passes in training.",
+    ),
+    Section(
+        "Players",
+        ("growth_players.json",),
+        players,
+        "one episode in each of the worlds; the correlation is that of permanent modules with those that pay, and the "
+        "last column the return beyond that of `two` in the same worlds. `weighted0` and `weighted1` are learned.",
+    ),
+    Section("Faults", ("growth_gate.json",), gate, "accuracy of hosts at level 3, range over seeds."),
+    Section(
+        "Gain and contribution",
+        ("growth_reward.json",),
+        reward,
+        "the best of seven schedules by gain over the twin, and by contributions; return by gain.",
+    ),
+    Section("Speed", ("growth_speed.json",), speed, "steps of hosts, uncompiled, one thread, beside much other work."),
+    Section(
+        "Speed on a GPU",
+        ("growth_speed.json",),
+        computed,
+        "computed for an H100, each operation a kernel of its own in a CUDA graph; nothing was timed.",
+    ),
+)

@@ -18,9 +18,9 @@ ACTION_MASK = "action_mask"
 _RESERVED = """
     action action_log_prob advantage alive belief cell character done drives end_probability episode episode_length
     episode_reward epsilon features final forecast futures goal goal_embedding goal_steps_left head_mask held_goal
-    hidden imagination_features is_init loc logits next observation_normalized others others_hidden others_number plan
-    potential priority_weight privileged reward scale shifted_valid social social_embedding state state_value step_count
-    steps_to_next_obs td_error terminated truncated value_target
+    hidden imagination_features is_init loc logits module_factors next observation_normalized others others_hidden
+    others_number plan potential priority_weight privileged reward scale shifted_valid social social_embedding state
+    state_value step_count steps_to_next_obs td_error terminated truncated value_target
 """
 RESERVED = frozenset(_RESERVED.split())
 """Keys with another meaning in a tensordict; an observation part of that name is called ``NAME_seen``."""

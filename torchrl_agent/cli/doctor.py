@@ -32,6 +32,7 @@ EXTRAS = {
     "atari": {"ale-py": "ale_py", "opencv-python-headless": "cv2"},
     "bench": {"stable-baselines3": "stable_baselines3"},
     "box2d": {"box2d": "Box2D"},
+    "browser": {"playwright": "playwright", "axe-playwright-python": "axe_playwright_python"},
     "cars": {"highway-env": "highway_env"},
     "dm_control": {"shimmy": "shimmy", "dm_control": "dm_control", "mujoco": "mujoco", "imageio": "imageio"},
     "minatar": {"minatar": "minatar"},

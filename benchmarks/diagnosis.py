@@ -19,6 +19,7 @@ from torchrl_agent.core.run_names import find_run
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.explain.diagnosis import diagnose_evidence
 from torchrl_agent.explain.reference import find_reference, steps_of
+from torchrl_agent.labs.answer import MODULES as ORDER
 from torchrl_agent.labs.faults import plant
 from torchrl_agent.runs.load import load_agent
 
@@ -45,8 +46,6 @@ HEALTHY_WORLDS, THOUGHTS = 16, 200
 """Games of a healthy agent, and the number of its thoughts that are drawn from them."""
 STRENGTHS = 0.8, 1.0
 """Least and largest strength of a fault."""
-ORDER = ("perception", "world model", "social model", "policy")
-"""Modules in the order in which errors propagate."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,16 +9,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.growth_players import MixedSchedules, final
+from benchmarks.growth_players import APART, MixedSchedules, final
 from envs import GrowthEnv
 from envs.growth.rules import BLUEPRINTS
 from envs.growth.scoring import gain
 from envs.growth.scripted import Planting
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.tables import aligned
-
-APART = 8
-"""Steps between germinations of a schedule."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -55,7 +55,7 @@ SMALL = {
 }
 """Sizes for a quick run, in place of those of the cell tagged ``parameters``."""
 SHOWS = ("Image(", "pictures[", "plt.show()", "replay(")
-"""How the last line of a cell begins that shows a picture or a page."""
+"""Beginnings of the last lines of cells that show a picture or a page."""
 NEEDS = {"06_from_stable_baselines3": "stable_baselines3"}
 """What a notebook would install."""
 

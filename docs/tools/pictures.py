@@ -130,7 +130,7 @@ def draw_pages(folder: Path = DOCS) -> None:
 
 
 def _shown(browser: Any, address: str) -> Image.Image:
-    """What the browser shows at an address, in few colors."""
+    """Screenshot of the page at an address, in few colors."""
     page = browser.new_page(viewport=WINDOW)
     page.goto(address)
     page.wait_for_selector("body[data-ready]")

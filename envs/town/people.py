@@ -228,8 +228,8 @@ def hurry(state: State, rules: Rules, tables: Tables) -> State:
     across = torch.maximum(torch.minimum(dx, steps), -steps)
     steps = steps - across.abs()
     down = torch.maximum(torch.minimum(dy, steps), -steps)
-    nobody = torch.zeros_like(state.agents.x[: rules.num_agents])
+    zero = torch.zeros_like(state.agents.x[: rules.num_agents])
     agents = state.agents
     return state._replace(
-        agents=agents._replace(x=agents.x + torch.cat((nobody, across)), y=agents.y + torch.cat((nobody, down)))
+        agents=agents._replace(x=agents.x + torch.cat((zero, across)), y=agents.y + torch.cat((zero, down)))
     )

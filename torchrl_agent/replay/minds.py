@@ -152,16 +152,18 @@ def modules_of(agent: Agent) -> list[str]:
 @torch.no_grad()
 def _add_ablations(env: EnvBase, agent: Agent, episode: Episode, result: list[list[Any]]) -> None:
     """Add to every thought the probabilities of the first head's choices without each module, for this step alone."""
-    if action_bounds(env) is not None and not list(mixed_choices(env)):
-        return
     heads = action_heads(env) if action_bounds(env) is None else list(mixed_choices(env))
+    names = modules_of(agent)
+    if not heads or not names:
+        return
     places, rows = _rows(episode, result)
-    gates = list(removable(agent))
-    for name in modules_of(agent):
+    policy = GatedPolicy(agent, acting_actor(agent))
+    gates = list(policy.gated)
+    for name in names:
         factors = torch.ones(len(rows), len(gates))
         factors[:, gates.index(name)] = 0
         with set_exploration_type(ExplorationType.DETERMINISTIC):
-            acted = GatedPolicy(agent, acting_actor(agent))(rows.clone().set(keys.MODULE_FACTORS, factors))
+            acted = policy(rows.clone().set(keys.MODULE_FACTORS, factors))
         for number, (step, index) in enumerate(places):
             one = probabilities_of(agent, acted[number : number + 1], heads)[0]
             action = int(acted[keys.ACTION][number].reshape(-1)[0])

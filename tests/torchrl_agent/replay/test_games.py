@@ -100,8 +100,10 @@ def test_games_of_another_world_and_broken_ones_are_one_sentence(games, tmp_path
     refused(lambda game: game["episodes"][0]["thoughts"][3][0].update(action=[77]), other)
     refused(lambda game: game["episodes"][0]["thoughts"][3].pop(), other)
     refused(lambda game: game.update(episodes=3), other)
-    nobody = [None] * len(game["episodes"][0]["seats"])
-    refused(lambda game: game["episodes"][0].update(seats=nobody), "the games make 0 sequences of 16 steps and 3 are")
+    handed_over = [None] * len(game["episodes"][0]["seats"])
+    refused(
+        lambda game: game["episodes"][0].update(seats=handed_over), "the games make 0 sequences of 16 steps and 3 are"
+    )
     (tmp_path / "none.json").write_text("{")
     assert cli.main(["pretrain", "policy", "duel", *SMALL, "--data", str(tmp_path / "none.json")]) == 2
     assert "none.json is no recorded episode that can be read" in capsys.readouterr().err

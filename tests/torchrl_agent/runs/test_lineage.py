@@ -86,7 +86,7 @@ def test_what_the_verb_refuses(run, capsys, arguments, sentence):
 def test_a_run_without_a_lineage_or_with_a_damaged_one(run, tmp_path):
     with pytest.raises(ValueError, match=r"has no members\.csv: give the run of a population that evolves"):
         read_lineage(tmp_path / "nothing")
-    (run / "lineage.csv").unlink()  # nobody was replaced yet
+    (run / "lineage.csv").unlink()  # no member was replaced yet
     assert read_lineage(run).parents == [{}, {}]
     write(run / "lineage.csv", [{"frames": 100, "child": 0, "parent": 7, "second_parent": 0}])
     with pytest.raises(ValueError, match=r"lineage\.csv is damaged"):

@@ -61,15 +61,29 @@ class Gpu:
     """Bytes per second."""
     products: dict[str, float]
     """Operations per second of matrix products, by precision; float32 is TF32, which training uses."""
+    elementwise: float
+    """Elementwise operations per second: 132 multiprocessors of 128 lanes at 1.98 GHz. Some take longer (integers and
+    comparisons twice, sines more), so that the bound is no lower than the truth.
+    """
 
     def seconds(self, part: Part) -> float:
-        """Return the least time of one call of a part: the larger of the times of memory and of matrix products."""
-        return max(part.bytes / self.bandwidth, part.flops / self.products[part.precision])
+        """Return the least time of one call of a part: the largest of :meth:`bounds`."""
+        return max(self.bounds(part).values())
+
+    def bounds(self, part: Part) -> dict[str, float]:
+        """Return the least time of one call of a part for its ``bytes`` (memory), ``flops`` (matrix units) and
+        ``operations`` (elementwise ones, integers included).
+        """
+        return {
+            "bytes": part.bytes / self.bandwidth,
+            "flops": part.flops / self.products[part.precision],
+            "operations": part.operations / self.elementwise,
+        }
 
 
 _PRODUCTS = {"float32": 494.7e12, "bfloat16": 989.4e12, "float16": 989.4e12}
 """Float8, whose rate is twice that of bfloat16, is not lowered."""
-GPUS = (Gpu("H100", 3.35e12, _PRODUCTS), Gpu("H200", 4.8e12, _PRODUCTS))
+GPUS = (Gpu("H100", 3.35e12, _PRODUCTS, 33.5e12), Gpu("H200", 4.8e12, _PRODUCTS, 33.5e12))
 
 
 @dataclass
@@ -80,6 +94,8 @@ class Part:
     launches: int = 0
     bytes: int = 0
     flops: int = 0
+    operations: int = 0
+    """Elementwise operations of the generated kernels."""
     registers: int = 0
     """Largest number of registers that a kernel needs, of 255."""
     spills: int = 0
@@ -96,14 +112,16 @@ class Part:
 
     @property
     def bound_by(self) -> str:
-        """The larger bound on an H100: ``bytes`` (memory) or ``flops`` (matrix units)."""
-        return "bytes" if self.bytes / GPUS[0].bandwidth >= self.flops / GPUS[0].products[self.precision] else "flops"
+        """The largest bound on an H100: ``bytes``, ``flops`` or ``operations``."""
+        bounds = GPUS[0].bounds(self)
+        return max(bounds, key=bounds.__getitem__)
 
     def add(self, graph: Lowered, assemble: bool) -> None:
         """Add the counts of one of its graphs."""
         self.launches += graph.launches
         self.bytes += graph.bytes
         self.flops += graph.flops
+        self.operations += graph.operations
         self.waits += graph.waits
         self.loop_steps += sum(graph.repeats.values())
         used = machine_code(graph.kernels).values() if assemble else ()
@@ -289,7 +307,8 @@ def table(row: dict[str, Any]) -> str:
         size = f"{part['bytes'] / n:,.0f} B per world" if part is row["world"] else f"{part['bytes'] / 1e6:,.1f} MB"
         counts = [f"{part[name]} {name}" for name in ("launches", "registers", "spills", "calls")]
         gaps = f"gaps of {part['launches'] * LAUNCH_GAP * 1e6:,.0f} us"
-        rows.append([part["name"], size, f"{part['flops'] / 1e9:,.1f} GFLOP", *counts, gaps])
+        work = [f"{part['flops'] / 1e9:,.1f} GFLOP", f"{part['operations'] / 1e6:,.1f} M operations"]
+        rows.append([part["name"], size, *work, *counts, gaps])
     lines = [" ".join([row["config"], *row["overrides"]]), *(f"  {line}" for line in aligned(rows))]
     for name, rates in row["per_second"].items():
         bound = ", ".join(f"{what} {rate / 1e6:,.1f} M/s" for what, rate in rates.items())

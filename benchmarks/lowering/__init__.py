@@ -54,10 +54,53 @@ class Lowered:
     @property
     def launches(self) -> int:
         """Number of kernels launched by one call, including those of libraries."""
+        return sum(self._started().values())
+
+    @property
+    def operations(self) -> int:
+        """Number of elementwise operations of the Triton kernels: lines of their sources that compute, for every
+        element that they run over. What is computed anew for each element of a reduction counts as often.
+        """
+        started = self._started()
+        return sum(started[f"{name}.run("] * _operations(source) for name, source in self.kernels.items())
+
+    def _started(self) -> Counter[str]:
+        """Return the kernels that one call launches, by the words that launch them."""
         _, *parts = re.split(r"^(?:def|class) (\w+)", "class before\n" + self.code, flags=re.MULTILINE)
-        functions = zip(parts[::2], parts[1::2], strict=True)
-        started = r"\.run\(|extern_kernels\.\w+\(|torch\.ops\.aten\.\w+\.\w+\("
-        return sum(self.repeats.get(name, 1) * len(re.findall(started, body)) for name, body in functions)
+        launch = r"\w+\.run\(|extern_kernels\.\w+\(|torch\.ops\.aten\.\w+\.\w+\("
+        total: Counter[str] = Counter()
+        for name, body in zip(parts[::2], parts[1::2], strict=True):
+            for words in re.findall(launch, body):
+                total[words] += self.repeats.get(name, 1)
+        return total
+
+
+_SIZE = re.compile(r"\s*(x|y|z|r\d_)numel = (\d+)$")
+_VALUE = re.compile(r"\s*(tmp\d+) = (.+)$")
+_FREE = re.compile(r"tl\.(load|full|broadcast_to)\(|tmp\d+(\.to\(.*\))?$|-?[\d.]+$|float\(")
+"""Values that are no arithmetic, or that the hardware makes in passing."""
+
+
+def _operations(source: str) -> int:
+    """Return the operations of a Triton kernel: what differs along a reduction is computed for all elements, the rest
+    for the results alone. In combined kernels each part begins with its own sizes.
+    """
+    total, sizes, header = 0, dict[str, int](), False
+    reduced_over: set[str] = set()  # values that differ along a reduction
+    for line in source.splitlines():
+        if size := _SIZE.match(line):
+            sizes = {**(sizes if header else {}), size[1]: int(size[2])}
+            header = True
+        elif value := _VALUE.match(line):
+            header = False
+            name, expression = value.groups()
+            known = reduced_over.intersection(re.findall(r"tmp\d+", expression))
+            wide = bool(known or "r0_" in expression) and "[:, None]" not in expression
+            (reduced_over.add if wide else reduced_over.discard)(name)
+            if not _FREE.match(expression):
+                wide = wide or bool(known)  # a reduction looks at every element
+                total += math.prod(size for axis, size in sizes.items() if wide or not axis.startswith("r"))
+    return total
 
 
 class _EnoughError(Exception):

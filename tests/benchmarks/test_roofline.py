@@ -14,7 +14,7 @@ from torch._higher_order_ops.scan import scan
 from benchmarks import __main__ as studies
 from benchmarks.__main__ import main
 from benchmarks.lowering import lower
-from benchmarks.roofline import GPUS, REST, UNCOMPILED, Part, small_experiment
+from benchmarks.roofline import GPUS, ON_GPU, REST, UNCOMPILED, Part, small_experiment
 
 
 def test_a_slice_counts_as_what_is_read_of_it():
@@ -29,6 +29,28 @@ def test_a_product_counts_its_operations():
     assert graph.flops == 2 * 64 * 32 * 16
     assert graph.bytes == 4 * (64 * 32 + 32 * 16 + 64 * 16)
     assert graph.launches == 1
+
+
+def test_elementwise_operations_are_counted_where_they_are_made():
+    def of(function, *shape):
+        (graph,) = lower(function, torch.zeros(*shape), options=ON_GPU).values()
+        assert graph.launches == 1
+        return graph.operations
+
+    assert of(lambda values: values * 2 + values, 64, 1000) == 2 * 64 * 1000
+    assert of(lambda bits: (bits.int() >> 3) ^ 5, 1000) == 2 * 1000
+    assert of(lambda values: (values.sin(), values[3:].cos()), 64) == 64 + 61  # combined in a kernel
+    maxima = of(lambda values: values.amax(1), 1000, 64)
+    assert 64 * 1000 <= maxima <= 2 * 64 * 1000  # a mask may stand beside it
+    assert of(lambda values: values.sin().amax(1), 1000, 64) == maxima + 64 * 1000
+    assert of(lambda values: values.amax(1).sin(), 1000, 64) == maxima + 1000
+
+
+def test_a_part_is_bound_by_what_takes_longest():
+    part = Part("one", bytes=335, operations=3350)
+    assert GPUS[0].bounds(part) == pytest.approx({"bytes": 1e-10, "flops": 0, "operations": 1e-10})
+    assert (Part("two", bytes=400, operations=3350).bound_by, GPUS[0].seconds(part)) == ("bytes", pytest.approx(1e-10))
+    assert Part("three", bytes=335, operations=4000).bound_by == "operations"
 
 
 def test_what_learns_has_two_graphs():

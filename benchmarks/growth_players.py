@@ -71,7 +71,7 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
     print(table(rows))
     return {
         "config": "growth",
-        "overrides": parsed.variants,
+        "overrides": [*parsed.variants, f"seed={parsed.seed}"],
         "worlds": parsed.worlds,
         "seed": parsed.seed,
         "schedule": [planting._asdict() for planting in plan],

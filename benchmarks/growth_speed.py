@@ -8,6 +8,7 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -22,10 +23,14 @@ from envs.growth.scripted import WaitingPlayer
 from envs.growth.tasks import POOL, REACHES, Task
 from torchrl_agent.core.tables import aligned
 
+GROWN = {"batched, all slots live": True, "batched, no module": False}
+"""Modules in the slots, by what the row is called."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add sizes."""
     parser.add_argument("--worlds", nargs="+", type=int, default=[64, 256], help="numbers of hosts (64 256)")
+    parser.add_argument("--slots", nargs="+", type=int, default=[3], help="numbers of slots (3)")
     parser.add_argument("--steps", type=int, default=8, help="steps that are timed (8)")
     parser.add_argument("--threads", type=int, default=2, help="threads (2)")
     parser.add_argument("--eager", action="store_true", help="do not compile the step")
@@ -37,16 +42,16 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(parsed.threads)
     if parsed.computed:
         return {"config": "growth", "overrides": ["computed"], "rows": bounds(parsed.worlds)}
-    alone = plain_speed(parsed.steps)
-    rows: list[dict[str, Any]] = [{"what": "one after another", "worlds": 1, **alone}]
-    for worlds in parsed.worlds:
-        for grown in (True, False):
-            speed = batched_speed(worlds, parsed.steps, grown, not parsed.eager)
-            rows.append({"what": f"batched, {'all slots live' if grown else 'no module'}", "worlds": worlds, **speed})
+    rows: list[dict[str, Any]] = []
+    for slots in parsed.slots:
+        rows.append({"what": "one after another", "slots": slots, "worlds": 1, **plain_speed(slots, parsed.steps)})
+        for worlds, (what, grown) in product(parsed.worlds, GROWN.items()):
+            speed = batched_speed(worlds, slots, parsed.steps, grown, not parsed.eager)
+            rows.append({"what": what, "slots": slots, "worlds": worlds, **speed})
     print(table(rows))
     return {
         "config": "growth",
-        "overrides": [],
+        "overrides": ["eager"] if parsed.eager else [],
         "steps": parsed.steps,
         "threads": parsed.threads,
         "compiled": not parsed.eager,
@@ -55,9 +60,9 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def batched_speed(worlds: int, steps: int, grown: bool, compile: bool) -> dict[str, float]:
+def batched_speed(worlds: int, slots: int, steps: int, grown: bool, compile: bool) -> dict[str, float]:
     """Return steps of hosts per second of wall time and of processor time."""
-    env = GrowthEnv(worlds, level=3, rules={"max_steps": steps + 12})
+    env = GrowthEnv(worlds, level=3, rules={"max_steps": steps + 12, "slots": slots})
     player, seen = WaitingPlayer(env), env.reset()
     if grown:
         fill_slots(env)
@@ -107,9 +112,9 @@ def counted(call: Callable[[], Any]) -> Work:
     return watched.work["step"]
 
 
-def plain_stepper() -> Callable[[], None]:
+def plain_stepper(slots: int = 3) -> Callable[[], None]:
     """Return a function that makes a step of one host in plain PyTorch."""
-    rules = Rules()
+    rules = Rules(slots=slots)
     task = GrowthEnv(1).data
     grown, twin = PlainHost(rules, True), PlainHost(rules, False)
     optimizers = [torch.optim.Adam(net.parameters(), rules.learning_rate, BETAS, EPSILON) for net in (grown, twin)]
@@ -118,9 +123,9 @@ def plain_stepper() -> Callable[[], None]:
     return step
 
 
-def plain_speed(steps: int) -> dict[str, float]:
+def plain_speed(slots: int, steps: int) -> dict[str, float]:
     """Return steps per second of one host in plain PyTorch."""
-    step = plain_stepper()
+    step = plain_stepper(slots)
     began, used = time.perf_counter(), time.process_time()
     for _ in range(steps):
         step()
@@ -171,7 +176,7 @@ class PlainHost(nn.Module):
         for slot, block in enumerate(self.blocks):
             features = features + torch.relu(block(features))
             if slot < len(self.down):
-                reach = REACHES[slot]
+                reach = REACHES[slot % len(REACHES)]
                 around = torch.cat((features.roll(reach, 1), features, features.roll(-reach, 1)), -1)
                 features = features + alpha[slot] * self.up[slot](torch.relu(self.down[slot](around)))
         return self.classifier(features.amax(1))
@@ -185,11 +190,12 @@ def _per_second(count: int, began: float, used: float) -> dict[str, float]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the speeds as lines of text."""
-    first = rows[0]["per_processor_second"]
-    lines = [["hosts", "at once", "steps/s", "steps per processor second", "times"]]
+    """Return the speeds as lines of text; times are those of the same number of slots one after another."""
+    lines, first = [["hosts", "slots", "at once", "steps/s", "steps per processor second", "times"]], 1.0
     for row in rows:
         speed = row["per_processor_second"]
-        cells = [str(row["worlds"]), f"{row['per_second']:.0f}", f"{speed:.0f}", f"{speed / first:.1f}"]
+        first = speed if row["worlds"] == 1 else first
+        cells = [*(str(row[key]) for key in ("slots", "worlds")), f"{row['per_second']:.0f}"]
+        cells += [f"{speed:.0f}", f"{speed / first:.1f}"]
         lines.append([row["what"], *cells])
     return "\n".join(aligned(lines))

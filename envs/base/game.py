@@ -40,6 +40,8 @@ class Names(TypedDict, total=False):
 
     actions: Sequence[str]
     heads: Sequence[str]
+    choices: Sequence[Sequence[str]]
+    """Names of the values of each head; without heads those of the action are ``actions``."""
     meters: Sequence[str]
     observation: Mapping[str, Sequence[str]]
     """Names by key (of agents in a group, the key within the group): of the components of a vector, or of the channels

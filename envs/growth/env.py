@@ -171,11 +171,10 @@ class GrowthEnv(World):
 
     @override
     def names(self) -> Names:
-        """Return names of the values of the first head, the slots, of the heads and the observation's components, and
-        the colors of stages.
-        """
-        places, observed = [f"slot {slot}" for slot in range(self.rules.slots)], {"observation": names(self.rules)}
-        return {"actions": places, "heads": HEADS, "observation": observed, "legend": COLORS}
+        """Return names of the heads, their values and the observation's components, and the colors of stages."""
+        choices = self.rules.choice_names
+        observed = {"observation": names(self.rules)}
+        return {"actions": choices[0], "heads": HEADS, "choices": choices, "observation": observed, "legend": COLORS}
 
     @override
     def players(self) -> dict[str, TensorDictModuleBase]:

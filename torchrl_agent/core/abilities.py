@@ -97,8 +97,9 @@ class WorldAbilities(Protocol):
         return []
 
     def names(self) -> Mapping[str, Any]:
-        """Return names of ``actions``, their ``heads`` and ``meters``, by key those of ``observation`` and its
-        ``colors``, the pictures' ``legend``, what is ``raised`` and the observations that show what is ``around``.
+        """Return names of ``actions``, their ``heads``, the ``choices`` of each and ``meters``, by key those of
+        ``observation`` and its ``colors``, the pictures' ``legend``, what is ``raised`` and the observations that show
+        what is ``around``.
         """
         return {}
 

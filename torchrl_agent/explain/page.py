@@ -310,9 +310,19 @@ def _probabilities(thought: Thought, chosen: int) -> list[str | Table]:
         if probabilities[index] >= UNLIKELY or index == chosen
     ]
     body: list[str | Table] = [Table(["action (* chosen)", "probability"], rows)]
-    for head, (choice, values) in enumerate(zip(thought.action[1:], thought.probabilities[1:], strict=False), 1):
-        body.append(f"{thought.names.head(head)}: {int(choice)} with {values[choice]:.1%}")
-    return body
+    others = [
+        (thought.names.head(head), *_choices(thought.names, head, int(choice), values))
+        for head, (choice, values) in enumerate(zip(thought.action[1:], thought.probabilities[1:], strict=False), 1)
+    ]
+    return [*body, Table(["head of the action", "chosen", "others"], others)] if others else body
+
+
+def _choices(names: Names, head: int, chosen: int, probabilities: Tensor) -> tuple[str, str]:
+    """Return what a head chose, and what else it might have chosen, with probabilities [values]."""
+    order = probabilities.argsort(descending=True).tolist()
+    likely = [index for index in order if probabilities[index] >= UNLIKELY and index != chosen]
+    words = {index: f"{names.choice(head, index)} {probabilities[index]:.1%}" for index in (chosen, *likely)}
+    return words.pop(chosen), ", ".join(words.values()) or "-"
 
 
 def _values(action_values: ActionValues, names: Names, chosen: int) -> list[str | Table]:

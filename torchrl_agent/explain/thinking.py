@@ -133,6 +133,7 @@ def world_names(env: EnvBase) -> Names:
         observation=observation,
         colors=colors,
         heads=heads,
+        choices=tuple(map(tuple, offered.get("choices", ()))),
         legend=legend,
         raised=None if raised is None else tuple(raised),
     )

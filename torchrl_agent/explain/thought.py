@@ -25,6 +25,8 @@ class Names:
     colors: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
     """By key of a picture: red, green, blue [0 to 255] of each channel."""
     heads: tuple[str, ...] = ()
+    choices: tuple[tuple[str, ...], ...] = ()
+    """Names of the values of each head."""
     legend: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     """Red, green, blue [0 to 255] in which pictures show a thing or a meter, by its name."""
     raised: tuple[str, ...] | None = None
@@ -35,6 +37,10 @@ class Names:
 
     def head(self, index: int) -> str:
         return self.heads[index] if index < len(self.heads) else f"action head {index}"
+
+    def choice(self, head: int, index: int) -> str:
+        words = self.choices[head] if head < len(self.choices) else ()
+        return words[index] if index < len(words) else str(index)
 
     def meter(self, index: int) -> str:
         return self.meters[index] if index < len(self.meters) else f"meter {index}"

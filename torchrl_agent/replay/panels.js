@@ -142,7 +142,12 @@ function heads({ thought, names }) {
   const taken = thought.action.slice(1);
   if (!taken.length || thought.probabilities.length < 2) return null;
   const name = (head) => (names.heads || [])[head] ?? `choice ${head}`;
-  const rows = taken.map((value, index) => [name(index + 1), `${value}`, percent(thought.probabilities[index + 1][value])]);
+  const choice = (head, value) => ((names.choices || [])[head] || [])[value] ?? `${value}`;
+  const rows = taken.map((value, index) => [
+    name(index + 1),
+    choice(index + 1, value),
+    percent(thought.probabilities[index + 1][value]),
+  ]);
   return table(["further choices", "value", "probability"], rows);
 }
 

@@ -142,6 +142,7 @@ class _Recorder:
             "names": {
                 "actions": [names.action(index) for index in range(self.heads[0])] if self.heads else [],
                 "heads": list(names.heads),
+                "choices": [list(words) for words in names.choices],
                 "meters": list(names.meters),
                 "own": known_names(self.env, self.agent),
                 "goals": [] if manager is None else list(manager.names),

@@ -4,8 +4,9 @@ import pytest
 import torch
 from growing import small
 
+from envs.growth.rules import OPERATIONS
 from torchrl_agent import keys
-from torchrl_agent.explain.page import as_text
+from torchrl_agent.explain.page import UNLIKELY, as_text
 from torchrl_agent.explain.thinking import think
 from torchrl_agent.models.agent import Agent, ModelConfig
 
@@ -23,5 +24,15 @@ def test_all_heads_are_explained_by_name_given_the_operation():
     for values, mask in zip(thought.probabilities, allowed, strict=False):
         assert (values > 0).tolist() == mask.tolist(), "what the operation leaves to each head"
     text = as_text(thought, [])
-    for head, choice in zip(("blueprint", "alpha curve", "operation"), thought.action[[1, 6, 7]].tolist(), strict=True):
-        assert f"{head}: {choice} with" in text
+    rows = {line.strip().split("  ")[0]: line for line in text.splitlines() if line.strip()}
+    chosen = (
+        ("blueprint", 1, env.rules.blueprints),
+        ("alpha speed", 5, ("0", "3", "5", "8")),
+        ("operation", 7, OPERATIONS),
+    )
+    for head, index, words in chosen:
+        first, _, others = rows[head].strip().removeprefix(head).strip().partition("  ")
+        choice, values = int(thought.action[index]), thought.probabilities[index].tolist()
+        assert first == f"{words[choice]} {values[choice]:.1%}"
+        likely = [word for place, word in enumerate(words) if place != choice and values[place] >= UNLIKELY]
+        assert sorted(each.rpartition(" ")[0] for each in others.strip().split(", ") if each != "-") == sorted(likely)

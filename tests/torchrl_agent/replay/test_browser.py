@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from envs.growth.rules import OPERATIONS
 from torchrl_agent import load_agent
 from torchrl_agent.core.run_names import SHIPPED
 from torchrl_agent.labs.lab import record_lab
@@ -160,6 +161,7 @@ def test_cells_and_layers_are_shown_and_hidden(opened):
 def test_further_choices_of_an_action_are_shown(page, growth, tmp_path):
     show(page, growth, tmp_path / "page.html")
     assert page.locator("table").first.inner_text().startswith("further choices")
+    assert page.locator("table").first.locator("tr").last.locator("td").all_inner_texts()[1] in OPERATIONS
     assert page.locator("#things span").first.inner_text() == "germinated"
 
 

@@ -112,7 +112,7 @@ def counted(call: Callable[[], Any]) -> Work:
     return watched.work["step"]
 
 
-def plain_stepper(slots: int = 3) -> Callable[[], None]:
+def plain_stepper(slots: int = Rules.slots) -> Callable[[], None]:
     """Return a function that makes a step of one host in plain PyTorch."""
     rules = Rules(slots=slots)
     task = GrowthEnv(1).data
@@ -194,7 +194,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines, first = [["hosts", "slots", "at once", "steps/s", "steps per processor second", "times"]], 1.0
     for row in rows:
         speed = row["per_processor_second"]
-        first = speed if row["worlds"] == 1 else first
+        first = first if row["what"] in GROWN else speed
         cells = [*(str(row[key]) for key in ("slots", "worlds")), f"{row['per_second']:.0f}"]
         cells += [f"{speed:.0f}", f"{speed / first:.1f}"]
         lines.append([row["what"], *cells])

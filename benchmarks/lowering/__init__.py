@@ -94,11 +94,10 @@ def _operations(source: str) -> int:
         elif value := _VALUE.match(line):
             header = False
             name, expression = value.groups()
-            known = reduced_over.intersection(re.findall(r"tmp\d+", expression))
-            wide = bool(known or "r0_" in expression) and "[:, None]" not in expression
-            (reduced_over.add if wide else reduced_over.discard)(name)
+            wide = "r0_" in expression or not reduced_over.isdisjoint(re.findall(r"tmp\d+", expression))
+            reduced = "[:, None]" in expression  # it looks at every element, and has a value for each result
+            (reduced_over.add if wide and not reduced else reduced_over.discard)(name)
             if not _FREE.match(expression):
-                wide = wide or bool(known)  # a reduction looks at every element
                 total += math.prod(size for axis, size in sizes.items() if wide or not axis.startswith("r"))
     return total
 

@@ -172,9 +172,11 @@ class GrowthEnv(World):
     @override
     def names(self) -> Names:
         """Return names of the heads, their values and the observation's components, and the colors of stages."""
-        choices = self.rules.choice_names
-        observed = {"observation": names(self.rules)}
-        return {"actions": choices[0], "heads": HEADS, "choices": choices, "observation": observed, "legend": COLORS}
+        slots, *others = self.rules.head_values
+        places, observed = [f"slot {slot}" for slot in slots], {"observation": names(self.rules)}
+        words = [[str(value[0] if isinstance(value, tuple) else value) for value in values] for values in others]
+        choices = [places, *words]
+        return {"actions": places, "heads": HEADS, "choices": choices, "observation": observed, "legend": COLORS}
 
     @override
     def players(self) -> dict[str, TensorDictModuleBase]:

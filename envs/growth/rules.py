@@ -247,17 +247,14 @@ class Rules:
         return (self.width,) * self.slots if isinstance(self.host, str) else self.host.widths
 
     @property
-    def choice_names(self) -> tuple[tuple[str, ...], ...]:
-        """Names of the values of each head of an action."""
-        slots = tuple(f"slot {slot}" for slot in range(self.slots))
-        styles, curves = (tuple(name for name, *_ in table) for table in (STYLES, CURVES))
-        tempos, targets, speeds = (tuple(f"{value}" for value in table) for table in (TEMPOS, TARGETS, SPEEDS))
-        return slots, tuple(self.blueprints), styles, tempos, targets, speeds, curves, OPERATIONS
+    def head_values(self) -> tuple[Sequence[Any], ...]:
+        """Values of each head of an action, a table whose rows begin with a name where they have several parts."""
+        return (range(self.slots), self.blueprints, STYLES, TEMPOS, TARGETS, SPEEDS, CURVES, OPERATIONS)
 
     @property
     def head_sizes(self) -> tuple[int, ...]:
         """Number of values of each head of an action."""
-        return tuple(map(len, self.choice_names))
+        return tuple(len(values) for values in self.head_values)
 
 
 WORDS = {bool: "truth value", int: "whole number", float: "number", str: "word"}

@@ -31,6 +31,7 @@ from torchrl_agent.runs.load import load_agent
 
 APART = 8
 """Steps between germinations of a schedule."""
+Plans: TypeAlias = "dict[str, tuple[Planting, ...]]"
 Policy: TypeAlias = "Callable[[TensorDictBase], TensorDictBase]"
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -40,6 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mnist1d": {"task": "mnist1d"},
 }
 """Arguments of worlds: more noise than in any default world, hosts of other sizes, and other data."""
+AHEAD = ("return", "accuracy")
 COLUMNS = ("return", "accuracy", "gain", "permanent", "rent", "operations")
 
 
@@ -48,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--worlds", type=int, default=32, help="worlds of each player, the same for all (32)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the worlds (0)")
     parser.add_argument("--each", type=int, default=4, help="worlds of another seed for each schedule, or 0 (4)")
+    parser.add_argument("--rent", type=float, help="add the most accurate schedule whose mean rent is at most this")
     parser.add_argument("--players", nargs="*", help="names of scripted players (all)")
     parser.add_argument("--variants", nargs="+", default=["default"], choices=list(VARIANTS), help="worlds (default)")
     parser.add_argument("--runs", nargs="+", default=[], help="folders of trained agents or pre-trained policies")
@@ -56,17 +59,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> dict[str, Any]:
     """Measure, and print the figures."""
     scripted = list(GrowthEnv(1).players()) if parsed.players is None else parsed.players
-    names = [*scripted, *(["schedule"] if parsed.each else []), *parsed.runs]
-    plan = best_schedule(parsed.each, parsed.seed + 1) if parsed.each else ()
-    rows, cells, first = [], list(product(parsed.variants, names)), torch.empty(0)
+    plans = best_schedules(parsed.each, parsed.seed + 1, parsed.rent) if parsed.each else {}
+    names = [*scripted, *plans, *parsed.runs]
+    rows, cells, first = [], list(product(parsed.variants, names)), {}
     for variant, name in Progress(len(cells), "player").over(cells):
         torch.manual_seed(parsed.seed)
         env = GrowthEnv(parsed.worlds, seed=parsed.seed, **VARIANTS[variant])
-        episode = final(*known_player(name, env, plan))
-        first = episode["return"] if name == names[0] else first
-        ahead = episode["return"] - first  # in the same worlds
-        ahead = {"mean": ahead.mean().item(), "half_width": interval_of(ahead)}
-        rows.append({"variant": variant, "player": Path(name).name, **summary(episode), "ahead_of_first": ahead})
+        episode = final(*known_player(name, env, plans))
+        first = episode if name == names[0] else first
+        ahead = {f"{key}_ahead_of_first": beyond(episode[key], first[key]) for key in AHEAD}
+        rows.append({"variant": variant, "player": Path(name).name, **summary(episode), **ahead})
         print(table(rows[-1:]), flush=True)
     print(table(rows))
     return {
@@ -74,15 +76,15 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
         "overrides": [*parsed.variants, f"seed={parsed.seed}"],
         "worlds": parsed.worlds,
         "seed": parsed.seed,
-        "schedule": [planting._asdict() for planting in plan],
+        "schedules": {name: [planting._asdict() for planting in plan] for name, plan in plans.items()},
         "rows": rows,
     }
 
 
-def known_player(name: str, env: GrowthEnv, plan: tuple[Planting, ...] = ()) -> tuple[EnvBase, Policy]:
-    """Return the world with what a player needs, and the player: a scripted one, the chosen schedule, or a run's."""
-    if name == "schedule":
-        return env, SchedulePlayer(env, plan)
+def known_player(name: str, env: GrowthEnv, plans: Plans | None = None) -> tuple[EnvBase, Policy]:
+    """Return the world with what a player needs, and the player: a chosen schedule, a scripted one, or a run's."""
+    if plans and name in plans:
+        return env, SchedulePlayer(env, plans[name])
     if name in env.players():
         return env, env.players()[name]
     agent = _agent(name, env)
@@ -111,12 +113,19 @@ def _schedule(count: int, blueprint: int, start: int, blend: tuple[int, int]) ->
     return tuple(Planting(slot, start + APART * slot, blueprint, *blend) for slot in range(count))
 
 
-def best_schedule(each: int, seed: int) -> tuple[Planting, ...]:
-    """Return the schedule with the highest mean return over ``each`` worlds, all in one batch."""
+def best_schedules(each: int, seed: int, rent: float | None = None) -> Plans:
+    """Return the ``schedule`` with the highest mean return over ``each`` worlds, all in one batch, and if ``rent`` is
+    given the ``smaller schedule``, the most accurate one of those whose mean rent is at most that.
+    """
     plans = schedules()
     env = GrowthEnv(each * len(plans), seed=seed)
-    returns = final(env, MixedSchedules(env, plans))["return"].reshape(each, len(plans)).mean(0)
-    return plans[int(returns.argmax())]
+    episode = final(env, MixedSchedules(env, plans))
+    means = {key: episode[key].reshape(each, len(plans)).mean(0) for key in ("return", "accuracy", "rent")}
+    best = {"schedule": plans[int(means["return"].argmax())]}
+    if rent is not None:
+        smaller = torch.where(means["rent"] <= rent, means["accuracy"], 0.0)
+        best["smaller schedule"] = plans[int(smaller.argmax())]
+    return best
 
 
 class MixedSchedules(Player):
@@ -177,6 +186,11 @@ def summary(episode: dict[str, Tensor]) -> dict[str, Any]:
     }
 
 
+def beyond(values: Tensor, others: Tensor) -> dict[str, float]:
+    """Return the mean by which values [N] exceed others of the same worlds, and half its 95 % interval."""
+    return {"mean": (values - others).mean().item(), "half_width": interval_of(values - others)}
+
+
 def interval_of(values: Tensor) -> float:
     """Return half the width of the 95 % interval of the mean of values [N]."""
     return 1.96 * values.std().item() / len(values) ** 0.5
@@ -190,10 +204,10 @@ def correlation(one: Tensor, other: Tensor) -> float | None:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the figures as lines of text."""
-    lines = [["world", "player", *COLUMNS, "correlation", "ahead of the first"]]
+    lines = [["world", "player", *COLUMNS, "correlation", "ahead of the first", "accuracy ahead"]]
     for row in rows:
         cells = [f"{row[key]:.2f} ± {row['half_width'][key]:.2f}" for key in COLUMNS]
         related = "-" if row["correlation"] is None else f"{row['correlation']:.2f}"
-        ahead = "{mean:.2f} ± {half_width:.2f}".format(**row["ahead_of_first"])
-        lines.append([row["variant"], row["player"], *cells, related, ahead])
+        ahead = ["{mean:.3f} ± {half_width:.3f}".format(**row[f"{key}_ahead_of_first"]) for key in AHEAD]
+        lines.append([row["variant"], row["player"], *cells, related, *ahead])
     return "\n".join(aligned(lines))

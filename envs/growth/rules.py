@@ -116,7 +116,7 @@ RELEVANT = {
 PLACEHOLDERS = (0, 0, 2, 1, 2, 0, 0)
 """Value of each head but the last where it cannot matter."""
 
-REWARDS = ("net", "sparse")
+REWARDS = ("net", "contribution", "sparse")
 BLENDS = ("residual", "lerp")
 POOLINGS = ("max", "mean")
 HOSTS = ("pointwise", "mlp", "cnn", "transformer")
@@ -184,7 +184,7 @@ class Rules:
     """True if gates also ask for improvement and contribution."""
 
     reward: str = "net"
-    """``net`` or ``sparse`` (envs/growth/scoring.py)."""
+    """``net``, ``contribution`` or ``sparse`` (envs/growth/scoring.py)."""
     reward_gain: float = 0.1
     """Reward per step for an accuracy one above the twin's."""
     reward_final: float = 2.0

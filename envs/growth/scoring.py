@@ -50,10 +50,16 @@ def gain(measures: Measures) -> Tensor:
     return measures.accuracy - measures.twin
 
 
+def contribution(slots: Slots) -> Tensor:
+    """Return the sum of the accuracies lost without each module alone, [N]."""
+    return (slots.contribution * any_of(slots.stage, BLENDING, HOLDING, PERMANENT)).sum(0)
+
+
 def rewarded(state: State, rules: Rules) -> State:
-    """Return the state with the reward of its last step, which is of one of two kinds.
+    """Return the state with the reward of its last step, which is of one of three kinds.
 
     ``net``: gain over the twin, minus rent, minus a cost for each operation; at the end the gain once more.
+    ``contribution``: the same with the sum of the modules' contributions in place of the gain.
     ``sparse``: at the end alone, the accuracy with permanent modules minus rent.
 
     A rollback forfeits what was earned: the return of its episode is ``rules.reward_rollback``.
@@ -62,7 +68,7 @@ def rewarded(state: State, rules: Rules) -> State:
     if rules.reward == "sparse":
         reward = torch.where(last, rules.reward_final * measures.committed - rules.reward_rent * books.rent, 0.0)
     else:
-        gained = gain(measures)
+        gained = gain(measures) if rules.reward == "net" else contribution(state.slots)
         cost = rules.reward_rent * books.rent + rules.reward_operation * (books.operation != WAIT)
         reward = rules.reward_gain * gained - cost + torch.where(last, rules.reward_final * gained, 0.0)
     reward = torch.where(state.guard.panics, rules.reward_rollback - books.earned, reward)
@@ -82,13 +88,12 @@ def statistics(state: State, useful: Tensor) -> dict[str, Tensor]:
         state: the state.
         useful: number of modules that pay, by the hidden level, float32 [levels].
     """
-    books, measures, slots = state.books, state.measures, state.slots
-    active = any_of(slots.stage, BLENDING, HOLDING, PERMANENT)
+    books, measures = state.books, state.measures
     return {
         "accuracy": measures.accuracy,
         "committed_accuracy": measures.committed,
         "gain": gain(measures),
-        "contribution": (slots.contribution * active).sum(0),
+        "contribution": contribution(state.slots),
         "dependence": measures.accuracy - measures.bare - gain(measures),
         "germinated": books.germinated,
         "pruned": books.pruned,

@@ -52,21 +52,23 @@ def test_a_reward_is_the_gain_less_rent_and_the_cost_of_an_operation():
     assert float(seen["reward"]) == pytest.approx(0.1 * gain - 0.02 * rent - 0.005, abs=1e-6)
 
 
-def ending(**rules):
+def ending(steps=12, **rules):
     """Statistics of the last step but one and what the last one gives, in a world where a module holds."""
-    env = small(1, max_steps=12, **rules)
+    env = small(1, max_steps=steps, **rules)
     act(env, GERMINATE)
-    wait(env, 9)
+    wait(env, steps - 3)
     before = act(env)
     return before["episode"], act(env)
 
 
-def test_the_end_pays_the_gain_once_more_and_terminates():
-    before, seen = ending()
+@pytest.mark.parametrize(("reward", "paid"), [("net", "gain"), ("contribution", "contribution")])
+def test_the_end_pays_what_is_rewarded_once_more_and_terminates(reward, paid):
+    before, seen = ending(steps=23, reward=reward, validation_rows=64)
     episode = seen["episode"]
     rent = float(episode["rent"] - before["rent"])
     assert seen["terminated"].item() and not seen["truncated"].item() and rent > 0.5
-    assert float(seen["reward"]) == pytest.approx(2.1 * float(episode["gain"]) - 0.02 * rent, abs=1e-6)
+    assert float(seen["reward"]) == pytest.approx(2.1 * float(episode[paid]) - 0.02 * rent, abs=1e-6)
+    assert episode["gain"] != episode["contribution"]
 
 
 def test_a_sparse_reward_is_that_of_permanent_modules_at_the_end():

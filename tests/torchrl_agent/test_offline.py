@@ -12,11 +12,13 @@ from torch import nn
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.heads import action_choice
+from torchrl_agent.models.pretrained import read_module
 from torchrl_agent.modules.distributions import MaskedCategorical
 from torchrl_agent.pretrain import PretrainConfig, prepare, pretrain
 from torchrl_agent.pretrain.data import join_recordings
 from torchrl_agent.pretrain.lessons import CloningLoss, RegressionLoss
 from torchrl_agent.pretrain.recording import RecordingError, fit, read_recording, write_recording
+from torchrl_agent.transforms import get_statistics
 
 QUICK = [
     "device=cpu",
@@ -175,6 +177,12 @@ def test_a_policy_learns_from_a_recording_of_any_world(world, tmp_path):
         assert torch.equal(data.train[key], again.train[key]), key
     report = pretrain("policy", experiment, settings, tmp_path / "out")
     assert report["players"] == players and report["validation_after"]["loss_critic"] > 0
+    file = read_module(tmp_path / "out")
+    learner = Experiment.load(world, *QUICK, *WORLDS[world], f"pretrained.policy={file.path}").make_learner()
+    critic, scaler = learner.agent.critic_head.state_dict(), learner.algorithm.scaler
+    assert critic.keys() == file.auxiliary.keys()
+    assert all(torch.equal(critic[name], file.auxiliary[name]) for name in critic)
+    assert get_statistics(learner.agent.normalizer, scaler) == file.statistics and not scaler.frozen
 
 
 def test_a_trained_agent_can_be_recorded(tmp_path):

@@ -89,8 +89,8 @@ def test_reading_a_module_never_runs_code(tmp_path):
         def __reduce__(self):
             return (mark.touch, ())
 
-    names = ("parts", "decoders", "observations", "statistics")
-    torch.save({"format": 1, "module": "perception", **dict.fromkeys(names, Bomb())}, tmp_path / "module.pt")
+    names = ("parts", "auxiliary", "observations", "statistics")
+    torch.save({"format": 2, "module": "perception", **dict.fromkeys(names, Bomb())}, tmp_path / "module.pt")
     with pytest.raises(ModuleError, match="damaged"):
         read_module(tmp_path)
     assert not mark.exists()

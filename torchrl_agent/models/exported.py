@@ -45,7 +45,7 @@ def read_exported(path: Path) -> dict[str, Any]:
     return {
         "module": "perception",
         "parts": {"perception": weights},
-        "decoders": {},
+        "auxiliary": {},
         "observations": _observations(path),
         "statistics": statistics,
     }

@@ -19,7 +19,7 @@ from torchrl_agent.models.exported import SUFFIX, read_exported
 from torchrl_agent.modules.networks import GatedConcat
 from torchrl_agent.transforms import RewardScaler, get_statistics, set_statistics
 
-FORMAT = 1
+FORMAT = 2
 POLICY = "policy"
 """Name of the controller with what stands between it and the modules."""
 MODULES = (*(name for name, kind in BUILT_IN.items() if kind.learns_alone), POLICY)
@@ -67,7 +67,8 @@ class ModuleFile:
         path: file that it was read from.
         module: its name.
         parts: weights by the name of the module that they belong to.
-        decoders: weights of perception's losses, for agents that continue with those losses.
+        auxiliary: weights that were trained along, for agents that continue: those of perception's losses, or of a
+            policy's critic.
         observations: shapes of observations by key, in order; None if the file does not tell.
         statistics: statistics of normalization, see ``transforms.STATISTICS``.
     """
@@ -75,9 +76,14 @@ class ModuleFile:
     path: Path
     module: str
     parts: dict[str, dict[str, Tensor]]
-    decoders: dict[str, Tensor]
+    auxiliary: dict[str, Tensor]
     observations: dict[str, list[int]] | None
     statistics: dict[str, Any]
+
+    @property
+    def predicts_rewards(self) -> bool:
+        """True if the world model or a critic is in it."""
+        return bool(PREDICT_REWARDS & set(self.parts)) or (self.module == POLICY and bool(self.auxiliary))
 
 
 def agent_modules(agent: Agent) -> dict[str, nn.Module]:
@@ -127,7 +133,8 @@ def has_statistics(agent: Agent, config: PretrainedConfig) -> bool:
 def restore_reward_scale(
     scaler: RewardScaler, agent: Agent, config: PretrainedConfig, frozen: Iterable[str], load: bool = True
 ) -> None:
-    """Let rewards begin in the unit in which a pre-trained world model predicts them, and keep it if it is frozen.
+    """Let rewards begin in the unit in which a pre-trained world model or critic predicts them, and keep it if the
+    world model is frozen.
 
     Args:
         scaler: scaler of the rewards that the agent will learn from.
@@ -136,10 +143,12 @@ def restore_reward_scale(
         frozen: names of frozen modules.
         load: False if a checkpoint is loaded instead.
     """
-    sources = [path for name, path in config.paths().items() if PREDICT_REWARDS & set(reads(agent, name))]
-    if sources and load:
-        set_statistics(None, scaler, read_module(sources[0]).statistics)
-    scaler.frozen = bool(sources) and bool(PREDICT_REWARDS & set(frozen))
+    read = {part for name in config.paths() for part in reads(agent, name)}
+    files = [read_module(path) for path in config.paths().values()] if load else []
+    sources = [file for file in files if file.predicts_rewards]
+    if sources:
+        set_statistics(None, scaler, sources[0].statistics)
+    scaler.frozen = bool(PREDICT_REWARDS & read) and bool(PREDICT_REWARDS & set(frozen))
 
 
 def freeze(agent: Agent, names: Iterable[str]) -> None:
@@ -152,7 +161,7 @@ def freeze(agent: Agent, names: Iterable[str]) -> None:
         module.requires_grad_(False)
 
 
-def save_module(path: Path, agent: Agent, name: str, scaler: RewardScaler, decoders: nn.Module | None = None) -> None:
+def save_module(path: Path, agent: Agent, name: str, scaler: RewardScaler, auxiliary: nn.Module | None = None) -> None:
     """Write the named module, with those it reads, the agent's normalization and versions, atomically.
 
     Args:
@@ -160,14 +169,14 @@ def save_module(path: Path, agent: Agent, name: str, scaler: RewardScaler, decod
         agent: agent that has the module.
         name: name of one of its modules.
         scaler: scaler of the rewards that it learned from.
-        decoders: perception's losses, if they were trained along.
+        auxiliary: perception's losses or the critic, if they were trained along.
     """
     modules = agent_modules(agent)
     content = {
         "format": FORMAT,
         "module": name,
         "parts": {part: dict(modules[part].state_dict()) for part in reads(agent, name)},
-        "decoders": {} if decoders is None else dict(decoders.state_dict()),
+        "auxiliary": {} if auxiliary is None else dict(auxiliary.state_dict()),
         "observations": _observations(agent),
         "statistics": get_statistics(agent.normalizer, scaler),
         "versions": versions(),
@@ -224,7 +233,7 @@ def read_module(path: Path | str) -> ModuleFile:
         content = read_exported(path) if exported else torch.load(path, map_location="cpu", weights_only=True)
         if not exported and content["format"] != FORMAT:
             raise ModuleError(f"{path} has format {content['format']} but this version reads {FORMAT}: train it again.")
-        names = ("decoders", "observations", "statistics")
+        names = ("auxiliary", "observations", "statistics")
         file = ModuleFile(path, content["module"], content["parts"], *(content[name] for name in names))
         for part, weights in file.parts.items():
             if (name := not_finite(weights)) is not None:
@@ -257,8 +266,10 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
             set_statistics(agent.normalizer, None, file.statistics)
     for part, file in holder.items():
         _find(agent, part).load_state_dict(file.parts[part])
-        if part == "perception":
-            _load_decoders(agent, file.decoders)
+        for learner in agent.agent_modules["perception"].losses if part == "perception" else ():
+            _load_what_fits(learner, file.auxiliary)
+        if part == file.module == POLICY:
+            _load_what_fits(agent.critic_head, file.auxiliary)
         if part in agent.agent_modules:  # a policy, which comes last, restores the gates it was trained with
             _open_gate(agent, agent.agent_modules[part].out_keys[0])
 
@@ -270,12 +281,11 @@ def _open_gate(agent: Agent, key: NestedKey) -> None:
             part.open_gate(key)
 
 
-def _load_decoders(agent: Agent, decoders: dict[str, Tensor]) -> None:
-    """Load the decoders of the pre-training into perception's losses, if there are any and they fit."""
-    for loss in agent.agent_modules["perception"].losses:
-        own = loss.state_dict()
-        fits = {key: decoders[key] for key in own if key in decoders and decoders[key].shape == own[key].shape}
-        loss.load_state_dict({**own, **fits})
+def _load_what_fits(module: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Load the weights that the module has, too, in the same shape."""
+    own = module.state_dict()
+    fits = {key: weights[key] for key in own if key in weights and weights[key].shape == own[key].shape}
+    module.load_state_dict({**own, **fits})
 
 
 def _check_sizes(agent: Agent, file: ModuleFile, part: str) -> None:

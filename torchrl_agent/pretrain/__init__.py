@@ -106,7 +106,7 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
         validation = {f"validation/{name}": value for name, value in last.items()}
         writer.write(update * _batch(data, config) * data.train.shape[1], {"update": update, **learned, **validation})
     best.restore()
-    save_module(folder / MODULE_FILE, lesson.agent, module, data.scaler, lesson.decoders)
+    save_module(folder / MODULE_FILE, lesson.agent, module, data.scaler, lesson.auxiliary)
     report = {
         "module": module,
         "config": experiment.name,

@@ -56,8 +56,10 @@ class Lesson:
             raise ValueError(f"frozen names {module}, which is to be pre-trained: leave it out.")
 
     @property
-    def decoders(self) -> nn.Module | None:
-        """Perception's losses, which have weights of their own."""
+    def auxiliary(self) -> nn.Module | None:
+        """Networks that learn along without being the module's: decoders of perception's losses, a policy's critic."""
+        if self.judges:
+            return self.agent.critic_head
         return self.loss if self.module == "perception" else None
 
     def losses(self, sequences: TensorDictBase) -> TensorDict:

@@ -41,7 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mnist1d": {"task": "mnist1d"},
 }
 """Arguments of worlds: more noise than in any default world, hosts of other sizes, and other data."""
-AHEAD = ("return", "accuracy")
+SMALLER = "smaller schedule"
 COLUMNS = ("return", "accuracy", "gain", "permanent", "rent", "operations")
 
 
@@ -61,14 +61,16 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
     scripted = list(GrowthEnv(1).players()) if parsed.players is None else parsed.players
     plans = best_schedules(parsed.each, parsed.seed + 1, parsed.rent) if parsed.each else {}
     names = [*scripted, *plans, *parsed.runs]
-    rows, cells, first = [], list(product(parsed.variants, names)), {}
+    rows, cells, played = [], list(product(parsed.variants, names)), {}
+    rivals = {"ahead_of_first": ("return", names[0])}
+    if parsed.rent is not None:
+        rivals["accuracy_ahead_of_smaller"] = "accuracy", SMALLER
     for variant, name in Progress(len(cells), "player").over(cells):
         torch.manual_seed(parsed.seed)
         env = GrowthEnv(parsed.worlds, seed=parsed.seed, **VARIANTS[variant])
-        episode = final(*known_player(name, env, plans))
-        first = episode if name == names[0] else first
-        ahead = {f"{key}_ahead_of_first": beyond(episode[key], first[key]) for key in AHEAD}
-        rows.append({"variant": variant, "player": Path(name).name, **summary(episode), **ahead})
+        played[name] = final(*known_player(name, env, plans))
+        ahead = {label: beyond(played, name, *rival) for label, rival in rivals.items()}
+        rows.append({"variant": variant, "player": Path(name).name, **summary(played[name]), **ahead})
         print(table(rows[-1:]), flush=True)
     print(table(rows))
     return {
@@ -124,7 +126,7 @@ def best_schedules(each: int, seed: int, rent: float | None = None) -> Plans:
     best = {"schedule": plans[int(means["return"].argmax())]}
     if rent is not None:
         smaller = torch.where(means["rent"] <= rent, means["accuracy"], 0.0)
-        best["smaller schedule"] = plans[int(smaller.argmax())]
+        best[SMALLER] = plans[int(smaller.argmax())]
     return best
 
 
@@ -186,9 +188,12 @@ def summary(episode: dict[str, Tensor]) -> dict[str, Any]:
     }
 
 
-def beyond(values: Tensor, others: Tensor) -> dict[str, float]:
-    """Return the mean by which values [N] exceed others of the same worlds, and half its 95 % interval."""
-    return {"mean": (values - others).mean().item(), "half_width": interval_of(values - others)}
+def beyond(played: dict[str, dict[str, Tensor]], name: str, key: str, rival: str) -> dict[str, float]:
+    """Return the mean by which a player exceeds a rival in the same worlds, and half its 95 % interval; zero before the
+    rival has played.
+    """
+    ahead = played[name][key] - played.get(rival, played[name])[key]
+    return {"mean": ahead.mean().item(), "half_width": interval_of(ahead)}
 
 
 def interval_of(values: Tensor) -> float:
@@ -204,10 +209,11 @@ def correlation(one: Tensor, other: Tensor) -> float | None:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the figures as lines of text."""
-    lines = [["world", "player", *COLUMNS, "correlation", "ahead of the first", "accuracy ahead"]]
+    lines = [["world", "player", *COLUMNS, "correlation", "return ahead", "accuracy ahead of smaller"]]
     for row in rows:
         cells = [f"{row[key]:.2f} ± {row['half_width'][key]:.2f}" for key in COLUMNS]
         related = "-" if row["correlation"] is None else f"{row['correlation']:.2f}"
-        ahead = ["{mean:.3f} ± {half_width:.3f}".format(**row[f"{key}_ahead_of_first"]) for key in AHEAD]
+        found = (row.get(label) for label in ("ahead_of_first", "accuracy_ahead_of_smaller"))
+        ahead = ["{mean:.3f} ± {half_width:.3f}".format(**each) if each else "-" for each in found]
         lines.append([row["variant"], row["player"], *cells, related, *ahead])
     return "\n".join(aligned(lines))

@@ -76,6 +76,7 @@ def train(moment: Trained, mixture: Mixture, active: Tensor, task: Task, lesson:
     return moment
 
 
+@torch.compiler.nested_compile_region  # compiled once for all minibatches of a step
 def train_once(moment: Trained, mixture: Mixture, active: Tensor, data: Data, rules: Rules) -> Trained:
     """Take one step of Adam on one minibatch for each host, its modules and its twin."""
     (host, modules), adam, twin = moment.weights, moment.adam, moment.twin

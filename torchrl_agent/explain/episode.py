@@ -74,12 +74,10 @@ def play_episode(
 
     Args:
         env: a world with the agent's transforms (``agent.attach``).
-        agent: the agent that acts.
         world: row of ``env``.
         steps: steps of which everything is kept, counted from 0.
         index: number of an agent with whose end the episode ends; None for the world's.
         watch: called in every step with what the policy wrote, before the world takes it.
-        most: largest number of steps.
         pictures: those of the kept steps in which the world is drawn, if it can be.
 
     Raises:

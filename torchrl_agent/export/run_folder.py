@@ -40,7 +40,6 @@ def write_run(run: Path, output: Path | str | None, checkpoint: str = "last", tr
 
     Args:
         run: a run folder, or a checkpoint file inside one.
-        output: the new folder.
         checkpoint: ``last`` or ``best``.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 

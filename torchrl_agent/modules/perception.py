@@ -104,11 +104,8 @@ class Perception(AgentModule):
     ``visible`` [..., V] and ``number`` [..., V].
 
     Args:
-        env: the world.
         shapes: shapes of the observations that are joined, in their order.
-        config: sizes and encoders.
         memory: none, gru or lstm.
-        activation: activation of its networks.
         layer_norm: normalize embedding and output of the memory.
 
     Attributes:

@@ -66,9 +66,7 @@ class MembersPolicy(TensorDictModuleBase):
     """Policies of all members, each for its part of the worlds.
 
     Args:
-        stack: stack of members.
         policy: the template's.
-        group: key of the agents' tensordict in a world of several.
     """
 
     def __init__(self, stack: Stack, policy: TensorDictModuleBase, group: str | None) -> None:
@@ -111,7 +109,6 @@ class SeatedPolicy(TensorDictModuleBase):
         parties: players by their kinds; the policy of the first kind decides which keys are written. Keys that others
             do not write are 0 in their rows.
         scripted: scripted players of the world with the seats that they hold, bool [N, seats].
-        group: key of the agents' tensordict.
     """
 
     def __init__(
@@ -165,12 +162,10 @@ class LeagueAgent(MembersAgent):
     """Members that also play against frozen opponents.
 
     Args:
-        stack: stack of members.
         template: the agent whose architecture they have.
         seats: the holder of each seat.
         slots: past selves.
         present: copies of the present members, which exploiters meet.
-        scripted: scripted players of the world.
     """
 
     def __init__(

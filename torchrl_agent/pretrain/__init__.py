@@ -81,7 +81,6 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     Args:
         module: one of ``MODULES``, or one of ``model.custom_modules`` with a loss.
         experiment: world, agent, and length and discount of PPO's rollouts; ``pretrained`` and ``frozen`` apply too.
-        config: settings of the pre-training.
         output: a new folder; by default ``runs/pretrain-MODULE-<time>``.
 
     Returns:

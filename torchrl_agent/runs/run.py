@@ -47,7 +47,6 @@ def train(
     Several ranks train it together inside :func:`torchrl_agent.core.ranks.started`; the first one writes.
 
     Args:
-        experiment: the experiment to train.
         resume: a run folder to continue in (from its last checkpoint); by default as ``run.resume`` says.
         on_iteration: called after every iteration, once it is recorded.
         on_episode: called with the statistics of each episode that ended in it, such as ``return`` and ``length``.

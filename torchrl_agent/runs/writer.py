@@ -37,8 +37,6 @@ class RunWriter:
     Ctrl-C or by closing the generator, it does what :meth:`stop` does.
 
     Args:
-        folder: folder of the run.
-        learner: the learner that trains.
         resumed: True if the learner goes on from a checkpoint in the folder.
         locks: locks that hold the folder; released when the context is left.
 
@@ -232,9 +230,6 @@ class RunWriter:
 class SilentWriter:
     """Counterpart, on every other rank, of the first rank's :class:`RunWriter`. It writes nothing, but takes part in
     the collective operations of a checkpoint: it sends this rank's worlds.
-
-    Args:
-        learner: the learner that trains.
     """
 
     def __init__(self, learner: Learner) -> None:

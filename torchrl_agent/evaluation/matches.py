@@ -31,7 +31,7 @@ from torchrl_agent.population.ratings import Standings, bradley_terry
 from torchrl_agent.population.seats import SEATS, check_seats, pairings
 from torchrl_agent.population.stack import Stack
 from torchrl_agent.runs.load import load_agent
-from torchrl_agent.runs.members import FOLDER
+from torchrl_agent.runs.members import member_folders
 from torchrl_agent.training.evaluator import evaluate_policy
 
 
@@ -71,7 +71,6 @@ def match(
             scripted players.
         other: likewise; at least one of the two is a run.
         games: worlds that play one episode each; an even number.
-        device: device of the games.
         seed: seed of the worlds; by default the evaluation's.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
@@ -116,7 +115,6 @@ def rate_league(
         runs: folders; of a population all members take part.
         games: games of every pair, an even number.
         snapshots: past selves of a league that take part, spread evenly over its time.
-        device: device of the games.
         seed: seed of the worlds; by default the evaluation's.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
@@ -144,7 +142,7 @@ def rate_league(
 
 def contestants_of(run: Path, snapshots: int = 0, device: str = "auto", trust: bool = False) -> list[Competitor]:
     """The agent of a run, or all members of a population and the given number of a league's past selves."""
-    members = sorted((run / FOLDER).glob("[0-9]*"))
+    members = member_folders(run)
     if not members:
         return [Competitor(run.name, load_agent(run, device, trust=trust)[1])]
     found = [Competitor(f"{run.name}/{place.name}", load_agent(place, device, trust=trust)[1]) for place in members]

@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from torchrl_agent.core.checkpoint import write_output
 from torchrl_agent.core.tables import printable
 from torchrl_agent.explain.tables import Table, as_html_table, as_lines, as_number, as_numbers
 from torchrl_agent.explain.thought import NOBODY, UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
@@ -83,8 +85,6 @@ def as_html(thought: Thought, diagnosis: list[str], pictures: dict[str, str]) ->
     """Return the page as self-contained HTML.
 
     Args:
-        thought: the record to show.
-        diagnosis: sentences at its end.
         pictures: PNG in base64 by name; missing ones are left out.
     """
     parts = [f"<h1>{escape(headline(thought))}</h1>"]
@@ -99,6 +99,17 @@ def as_html(thought: Thought, diagnosis: list[str], pictures: dict[str, str]) ->
     head = f'<meta charset="utf-8"><title>{escape(headline(thought))}</title><style>{STYLE}</style>'
     body = "\n".join(parts)
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+
+
+def write_html(text: str, path: Path) -> Path:
+    """Write a page and return its path.
+
+    Raises:
+        ValueError: the name does not end in .html, or it cannot be written there.
+    """
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"the page cannot be written as {path.name!r}: use a name that ends in .html.")
+    return write_output(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def _scene(thought: Thought) -> list[str | Table]:

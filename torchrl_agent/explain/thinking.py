@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -55,7 +56,6 @@ def think(
 
     Args:
         env: a world with the agent's transforms (``agent.attach``).
-        agent: the agent that acts.
         world: row of ``env``.
         index: number of the agent, 0 in a world of one agent.
         step: counted from 0.
@@ -123,20 +123,8 @@ def thought_of(
 
 def world_names(env: EnvBase) -> Names:
     """Return the names that the world offers (``names()`` of this project's worlds)."""
-    offered = abilities(env).names()
-    actions, meters, heads = (tuple(offered.get(kind, ())) for kind in ("actions", "meters", "heads"))
-    raised = offered.get("raised")
-    observation, colors, legend = (offered.get(kind, {}) for kind in ("observation", "colors", "legend"))
-    return Names(
-        actions=actions,
-        meters=meters,
-        observation=observation,
-        colors=colors,
-        heads=heads,
-        choices=tuple(map(tuple, offered.get("choices", ()))),
-        legend=legend,
-        raised=None if raised is None else tuple(raised),
-    )
+    known = {each.name for each in fields(Names)}
+    return Names(**{kind: words for kind, words in abilities(env).names().items() if kind in known})
 
 
 _LABELS, _ACTION_LABEL = ("others_need", "others_meters"), "others_action"

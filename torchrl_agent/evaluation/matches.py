@@ -230,14 +230,14 @@ def seat_contestants(contestants: Sequence[Competitor], seats: Tensor, env: EnvB
             )
     if len(kinds) > 1 and any(agent.memory for group in kinds.values() for _, agent in group):
         raise ValueError("agents that remember can only meet those that remember alike: match agents of one kind.")
-    parties = []
+    groups = []
     for group in kinds.values():
         rows = torch.stack([(holders == index).nonzero().flatten() for index, _ in group])
         agents = [agent for _, agent in group]
-        parties.append(PolicyGroup(Stack(agents), acting_policy(agents[0]), rows))
+        groups.append(PolicyGroup(Stack(agents), acting_policy(agents[0]), rows))
     among = agent_group(env)
     assert among is not None
-    return SeatedPolicy(parties, scripted, among)
+    return SeatedPolicy(groups, scripted, among)
 
 
 def match_world(experiment: Experiment, games: int, seed: int | None = None) -> EnvBase:

@@ -51,7 +51,7 @@ def explain(
     device: str = "auto",
     which: str = "last",
     overrides: Sequence[str] = (),
-    silent: Sequence[str] = (),
+    ablated: Sequence[str] = (),
     trust: bool = False,
 ) -> Thought:
     """Return the record of one step of an evaluation episode (fixed seed, most likely actions).
@@ -64,7 +64,7 @@ def explain(
         device: device of the world and the agent.
         which: checkpoint, ``last`` or ``best``.
         overrides: changes of the run's configuration, such as other agents in its world.
-        silent: modules to ablate (:func:`torchrl_agent.evaluation.ablation.without`); their outputs are still shown.
+        ablated: modules to ablate (:func:`torchrl_agent.evaluation.ablation.without`); their outputs are still shown.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
     Raises:
@@ -77,10 +77,10 @@ def explain(
     # a world's game depends on seed and row alone, so the rows after it need not be stepped
     env = player.attach(experiment.make_world(evaluation=True, num_envs=world + 1, seed=experiment.evaluation.seed))
     check_agent(env, player, agent)
-    with without(player, silent):
+    with without(player, ablated):
         unit, reference = reward_unit(experiment, find_run(run), which), find_reference(find_run(run), which)
         thought = think(env, player, world, agent, step, unit, reference)
-    return dataclasses.replace(thought, silent=tuple(silent))
+    return dataclasses.replace(thought, ablated=tuple(ablated))
 
 
 def check_evaluation_world(experiment: Experiment, world: int) -> None:

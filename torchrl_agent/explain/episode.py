@@ -148,6 +148,6 @@ def _written(agent: Agent, row: TensorDictBase) -> Tensor | None:
     written = row.get((keys.SOCIAL, "written"), None)
     if written is None:
         return None
-    assert agent.perception is not None, "without perception nobody is seen"
-    nothing = written.new_zeros(agent.perception.nobody + 1, written.shape[-1])
+    assert agent.perception is not None, "it is perception that shows others"
+    nothing = written.new_zeros(agent.perception.empty_slot + 1, written.shape[-1])
     return nothing.index_add(0, row[keys.BELIEF, "number"][0], written[0]).cpu()

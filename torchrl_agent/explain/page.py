@@ -14,7 +14,7 @@ from torch import Tensor
 from torchrl_agent.core.checkpoint import write_output
 from torchrl_agent.core.tables import printable
 from torchrl_agent.explain.tables import Table, as_html_table, as_lines, as_number, as_numbers
-from torchrl_agent.explain.thought import NOBODY, UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.explain.thought import EMPTY, UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.modules.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 
 REASONS = {NOTHING: "none", NOVEL_STATE: "novel state", HIGH_VARIANCE: "high variance"}
@@ -66,9 +66,9 @@ def sections(thought: Thought, diagnosis: list[str]) -> list[Section]:
 def headline(thought: Thought) -> str:
     """Return the title: step, agent, world and ablated modules."""
     who = "the agent" if thought.agent is None else f"agent {thought.agent}"
-    unheard = f"; nobody hears: {', '.join(thought.silent)}" if thought.silent else ""
+    without = f"; ablated: {', '.join(thought.ablated)}" if thought.ablated else ""
     steps = f"steps 0 to {thought.length - 1} of its episode"
-    return f"Step {thought.step} of {who} in world {thought.world} ({steps}{unheard})"
+    return f"Step {thought.step} of {who} in world {thought.world} ({steps}{without})"
 
 
 def as_text(thought: Thought, diagnosis: list[str]) -> str:
@@ -176,9 +176,9 @@ def _belief(belief: Belief, thought: Thought) -> list[str | Table]:
     need, meters = (thought.privileged.get(name) for name in ("others_need", "others_meters"))
     if thought.visible is None or need is None or meters is None:
         return body
-    names, seen = thought.names, (thought.visible != NOBODY).nonzero().squeeze(-1).tolist()
+    names, seen = thought.names, (thought.visible != EMPTY).nonzero().squeeze(-1).tolist()
     if not seen:
-        return [*body, "the truth it cannot see: nobody is in sight"]
+        return [*body, "the truth it cannot see: no other agent is in sight"]
     header = ["the truth it cannot see", "needs", *(names.meter(index) for index in range(meters.shape[1]))]
     rows = [
         (f"agent {thought.visible[slot]}", names.meter(int(need[slot])), *(as_number(value) for value in meters[slot]))
@@ -238,7 +238,7 @@ def _futures(futures: Futures, belief: Belief, names: Names, chosen: int) -> lis
 
 def _others(others: Others, names: Names) -> list[str | Table]:
     if not len(others.number):
-        return ["nobody is in sight"]
+        return ["no other agent is in sight"]
     minds, meters = [], []
     for slot, number in enumerate(others.number.tolist()):
         need, act = int(others.goal[slot].argmax()), int(others.next_action[slot].argmax())

@@ -17,7 +17,7 @@ from torchrl_agent.explain.episode import Episode, Frame, Moment, number_of_agen
 from torchrl_agent.explain.evidence import AHEAD, SPAN
 from torchrl_agent.explain.reference import Reference
 from torchrl_agent.explain.thought import (
-    NOBODY,
+    EMPTY,
     UNSEEN,
     ActionValues,
     Belief,
@@ -134,7 +134,7 @@ def _visible(row: TensorDictBase) -> Tensor | None:
     belief = row.get(keys.BELIEF, None)
     if belief is None or "number" not in belief.keys():
         return None
-    return torch.where(belief["visible"], belief["number"], NOBODY)[0].cpu()
+    return torch.where(belief["visible"], belief["number"], EMPTY)[0].cpu()
 
 
 def _privileged(row: TensorDictBase) -> dict[str, Tensor]:
@@ -280,8 +280,8 @@ def _acted(agent: Agent, moment: Moment, index: int) -> Tensor:
     labels of the next step if they are in sight then, else :data:`~torchrl_agent.explain.thought.UNSEEN`.
     """
     perception, labels = agent.perception, _privileged(moment.afters[index])
-    assert perception is not None, "without perception nobody is seen"
-    acted = torch.full((perception.nobody + 1,), UNSEEN)
+    assert perception is not None, "it is perception that shows others"
+    acted = torch.full((perception.empty_slot + 1,), UNSEEN)
     if _ACTION_LABEL in labels:
         acted[moment.afters[index][perception.number][0].cpu()] = labels[_ACTION_LABEL][0].cpu()
     acted[: len(moment.actions)] = moment.actions[:, 0]

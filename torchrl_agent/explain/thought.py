@@ -11,7 +11,7 @@ from torch import Tensor
 
 UNSEEN = -1
 """Number of an action that was not observed."""
-NOBODY = -1
+EMPTY = -1
 """Number of the agent in an empty slot."""
 DIGITS = 3
 """Decimals of numbers."""
@@ -190,7 +190,7 @@ class Thought:
     privileged: dict[str, Tensor]
     """Labels that the agent does not observe; empty if the world gives none."""
     visible: Tensor | None
-    """Numbers of the other agents in its slots, :data:`NOBODY` in empty ones; None if it observes no others."""
+    """Numbers of the other agents in its slots, :data:`EMPTY` in empty ones; None if it observes no others."""
     action: Tensor
     """The action, [heads + D]."""
     probabilities: list[Tensor]
@@ -208,7 +208,7 @@ class Thought:
     """Action values of a DQN agent."""
     numbers: Numbers | None = None
     """Continuous actions of an agent that has them."""
-    silent: tuple[str, ...] = ()
+    ablated: tuple[str, ...] = ()
     """Modules that were ablated in this episode."""
     evidence: Mapping[str, Evidence] | None = None
     """Evidence for errors of modules over the last steps, by name; None without a reference of the healthy agent."""

@@ -45,7 +45,7 @@ class Watcher:
         """Reason why the newest checkpoint has no replay."""
         self._seen: set[str] = set()
 
-    def look(self) -> None:
+    def record_newest(self) -> None:
         """Record the newest checkpoint, if it is a new one."""
         newest = next(reversed(checkpoints(self.run / "checkpoints")), None)
         if newest is None or newest.name in self._seen:
@@ -125,8 +125,8 @@ def follow(watcher: Watcher, every: float, stopped: threading.Event) -> None:
     """Look for new checkpoints until it is stopped.
 
     Args:
-        every: seconds between two looks.
+        every: seconds between two checks.
     """
     while not stopped.is_set():
-        watcher.look()
+        watcher.record_newest()
         stopped.wait(every)

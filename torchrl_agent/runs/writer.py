@@ -227,7 +227,7 @@ class RunWriter:
             return None
 
 
-class SilentWriter:
+class OtherRankWriter:
     """Counterpart, on every other rank, of the first rank's :class:`RunWriter`. It writes nothing, but takes part in
     the collective operations of a checkpoint: it sends this rank's worlds.
     """
@@ -236,7 +236,7 @@ class SilentWriter:
         self.learner = learner
         self._saved_frames = learner.frames
 
-    def __enter__(self) -> SilentWriter:
+    def __enter__(self) -> OtherRankWriter:
         return self
 
     def __exit__(self, *_: object) -> None:

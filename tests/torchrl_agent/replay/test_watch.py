@@ -101,15 +101,15 @@ def test_others_get_nothing(address):
 
 def test_following_ends_when_it_is_stopped(watcher, monkeypatch):
     stopped = threading.Event()
-    looks: list[int] = []
+    calls: list[int] = []
 
-    def look():
-        looks.append(len(looks))
+    def record_newest():
+        calls.append(len(calls))
         stopped.set()
 
-    monkeypatch.setattr(watcher, "look", look)
+    monkeypatch.setattr(watcher, "record_newest", record_newest)
     follow(watcher, 60, stopped)
-    assert looks == [0]
+    assert calls == [0]
 
 
 def test_the_command_refuses_in_a_sentence(address, run, capsys):

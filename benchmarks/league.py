@@ -17,7 +17,7 @@ from benchmarks.arguments import add_config
 from torchrl_agent.cli.arguments import add_seeds
 from torchrl_agent.core.tables import interval
 from torchrl_agent.evaluation.exploitability import exploitability, exploiters_of
-from torchrl_agent.evaluation.matches import Competitor, check_games, contestants_of, play_tournament, snapshots_of
+from torchrl_agent.evaluation.matches import Competitor, check_games, competitors_of, play_tournament, snapshots_of
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.judging import WAYS
 from torchrl_agent.population.config import LeagueConfig
@@ -125,7 +125,7 @@ def _measure(config: str, overrides: Sequence[str], folder: Path, games: int, ex
 
 def _judge(league: Experiment, folder: Path, games: int) -> dict[str, Any]:
     """Return the fractions of the points that trained populations take from each other."""
-    members = {name: contestants_of(folder / name, device=league.device) for name in ("league", *rivals(league))}
+    members = {name: competitors_of(folder / name, device=league.device) for name in ("league", *rivals(league))}
     everybody, scripted = [each for group in members.values() for each in group], ("scripted", TEACHER)
     played = play_tournament(league, [*everybody, *map(Competitor, scripted)], games)[WAY]
     shares, size = played.standings(len(everybody) + len(scripted)).shares(0), len(members["league"])

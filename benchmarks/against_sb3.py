@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean, pstdev, stdev
 from typing import Any
 
 from torchrl_agent.core.checkpoint import versions, write_json
 from torchrl_agent.core.progress import Progress
-from torchrl_agent.core.tables import aligned, interval, welch
+from torchrl_agent.core.tables import aligned, interval, student
 
 RESULTS = Path(__file__).parent / "results" / "against_sb3"
 SIDES = ("torchrl_agent", "stable_baselines3")
@@ -142,3 +144,18 @@ def train_missing(jobs: list[tuple[str, str, int]]) -> None:
         command = [sys.executable, "-m", "benchmarks", "against_sb3", task, "--one", side, str(seed)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         progress.reach(number + 1)
+
+
+def welch(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
+    """Return the difference of the means of two samples, whose variances may differ, and half the width of its 95 %
+    interval (B. L. Welch, "The generalization of Student's problem", 1947).
+
+    Raises:
+        ValueError: a sample of fewer than two values.
+    """
+    if min(len(ones), len(others)) < 2:
+        raise ValueError(f"samples of {len(ones)} and {len(others)} values have no interval: give two or more each.")
+    errors = [stdev(sample) ** 2 / len(sample) for sample in (ones, others)]  # squared, of each mean
+    shares = [error**2 / (len(sample) - 1) for error, sample in zip(errors, (ones, others), strict=True)]
+    freedom = int(sum(errors) ** 2 / sum(shares)) if sum(shares) > 0 else 1  # Welch and Satterthwaite, rounded down
+    return fmean(ones) - fmean(others), student(freedom) * math.sqrt(sum(errors))

@@ -9,12 +9,14 @@ from typing import Any
 from torch import Tensor
 
 from benchmarks.arguments import add_config
+from torchrl_agent import keys
 from torchrl_agent.cli.arguments import add_seeds
 from torchrl_agent.core.tables import interval
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.experiment.judging import judge_members
 from torchrl_agent.loop import iterate
+from torchrl_agent.population.agent import MembersAgent
 from torchrl_agent.population.learner import PopulationLearner
+from torchrl_agent.training.evaluator import evaluate_policy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,3 +61,19 @@ def measure_evolution(config: str, overrides: Sequence[str], seeds: Sequence[int
         mean, half = interval(gained)
         result[what] = {**rows, "difference": {"mean": mean, "half_width": half, "above_0": mean > half}}
     return result
+
+
+def judge_members(learner: PopulationLearner, episodes: int, seed: int) -> Tensor:
+    """Return the mean return of every member on the evaluation world, [P].
+
+    Args:
+        learner: the population, made from an experiment.
+        episodes: worlds of each member, each of which plays one episode.
+        seed: of these worlds.
+    """
+    members, algorithm = learner.members, learner.algorithm
+    agent = MembersAgent(algorithm.stack, algorithm.template.agent)
+    env = learner.experiment.make_world(evaluation=True, num_envs=members * episodes, seed=seed)
+    learner.inheritance.send(env, learner.evolution.genes)
+    found = evaluate_policy(agent.policy, agent.attach(env), max_steps=learner.experiment.evaluation.max_steps)
+    return found[keys.EPISODE_RETURN].view(members, episodes).mean(1)

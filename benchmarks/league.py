@@ -8,15 +8,16 @@ import argparse
 import dataclasses
 import tempfile
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from benchmarks.arguments import add_config
 from torchrl_agent.cli.arguments import add_seeds
-from torchrl_agent.core.tables import interval, rank_correlation
+from torchrl_agent.core.tables import interval
 from torchrl_agent.evaluation.exploitability import exploitability, exploiters_of
-from torchrl_agent.evaluation.matches import Competitor, check_games, contestants_of, play_tournament, snapshots_of
+from torchrl_agent.evaluation.matches import Competitor, check_games, competitors_of, play_tournament, snapshots_of
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.judging import WAYS
 from torchrl_agent.population.config import LeagueConfig
@@ -124,7 +125,7 @@ def _measure(config: str, overrides: Sequence[str], folder: Path, games: int, ex
 
 def _judge(league: Experiment, folder: Path, games: int) -> dict[str, Any]:
     """Return the fractions of the points that trained populations take from each other."""
-    members = {name: contestants_of(folder / name, device=league.device) for name in ("league", *rivals(league))}
+    members = {name: competitors_of(folder / name, device=league.device) for name in ("league", *rivals(league))}
     everybody, scripted = [each for group in members.values() for each in group], ("scripted", TEACHER)
     played = play_tournament(league, [*everybody, *map(Competitor, scripted)], games)[WAY]
     shares, size = played.standings(len(everybody) + len(scripted)).shares(0), len(members["league"])
@@ -190,3 +191,19 @@ def _against_past(league: Experiment, run: Path, members: Sequence[Competitor], 
         AGE: rank_correlation([-each for each in frames], shares),
         "against its members' past, oldest first": shares,
     }
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Kendall's tau of two series: concordant minus discordant pairs, as a fraction of all pairs; ties count for
+    neither (M. G. Kendall, "A New Measure of Rank Correlation", 1938, tau-a).
+
+    Raises:
+        ValueError: fewer than two values, or series of unequal length.
+    """
+    if len(first) < 2 or len(first) != len(second):
+        raise ValueError(
+            f"there is no rank correlation of {len(first)} and {len(second)} values: give two or more each."
+        )
+    pairs = list(combinations(zip(first, second, strict=True), 2))
+    products = [(one[0] - other[0]) * (one[1] - other[1]) for one, other in pairs]
+    return sum((product > 0) - (product < 0) for product in products) / len(pairs)

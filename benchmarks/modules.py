@@ -26,7 +26,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.networks import GatedConcat
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction
 from torchrl_agent.profiling.speed import Timed, device_name, measure_in_own_process
-from torchrl_agent.profiling.timing import peak_flops, seconds_per_call
+from torchrl_agent.profiling.timing import seconds_per_call
 from torchrl_agent.training.collector import agent_rows
 from torchrl_agent.training.learner import Learner
 
@@ -38,6 +38,8 @@ RECURRENT_ONLY = (
 """Overrides that leave perception and controller, with a memory or without."""
 RESETS = 0.02
 """Fraction of frames that begin an episode in the measurement of memory."""
+LARGE = 1024
+"""Rows and columns of the matrices whose product measures the machine's peak; a few of them fit into caches."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -276,3 +278,11 @@ def table(result: dict[str, Any]) -> str:
         f"{memory['feed_forward_ms']} ms without: {memory['ratio']} times"
     )
     return "\n".join(lines)
+
+
+def peak_flops(seconds: float, device: torch.device) -> float:
+    """Return the machine's peak: operations per second of a product of two large float32 matrices, with the process's
+    threads and precision of products.
+    """
+    matrix = torch.rand(LARGE, LARGE, device=device)
+    return 2 * LARGE**3 / seconds_per_call(lambda: matrix @ matrix, seconds, device)

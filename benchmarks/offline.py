@@ -111,7 +111,7 @@ def _learned(experiment: Experiment, mixture: Mixture, way: str, recording: Path
     lesson, data = prepare("policy", experiment, config)
     best = Best(lesson, lesson.validate(data.validation))
     for update, _, validation in learn(lesson, make_updater(lesson, config.learning_rate, False), data, config):
-        best.look(update, validation)
+        best.consider(update, validation)
     best.restore()
     return lesson.agent
 

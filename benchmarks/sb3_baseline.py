@@ -96,7 +96,7 @@ def baseline_policy(model: Any) -> Callable[[TensorDictBase], TensorDictBase]:
     model.policy.set_training_mode(False)
 
     def policy(tensordict: TensorDictBase) -> TensorDictBase:
-        observation = (tensordict.get(keys.OBSERVATION) - mean) / deviation
+        observation = (tensordict.get("observation") - mean) / deviation
         normalized = observation.clamp(-worlds.clip_obs, worlds.clip_obs).float()
         return tensordict.set(keys.ACTION, model.policy._predict(normalized, deterministic=True))
 

@@ -9,7 +9,7 @@ def main(step: int = 40, run: str = "shipped:tonight") -> list[int]:
     """Print the record of one step with and without the social model; returns the two actions."""
     actions = []
     for ablated in ((), ("social_model",)):
-        thought = explain(run, step=step, silent=ablated, device="cpu")
+        thought = explain(run, step=step, ablated=ablated, device="cpu")
         print(as_text(thought, []))
         actions.append(thought.action)
     return actions

@@ -1,6 +1,5 @@
 """The tensordict vocabulary: every key that one file writes and another reads. TorchRL's names where it has one."""
 
-OBSERVATION = "observation"
 ACTION = "action"
 ACTION_MASK = "action_mask"
 HEAD_MASK = "head_mask"

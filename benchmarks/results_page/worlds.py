@@ -5,9 +5,8 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any
 
-from benchmarks.against_sb3 import SIDES
+from benchmarks.against_sb3 import SIDES, welch
 from benchmarks.results_page.cells import SPEEDS, Section, Table, between, by_mode, number, plus_minus, spread
-from torchrl_agent.core.tables import welch
 
 SCRIPTED = ("greedy", "rest", "random")
 

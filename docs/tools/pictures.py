@@ -112,7 +112,7 @@ def draw_pages(folder: Path = DOCS) -> None:
     from playwright.sync_api import sync_playwright  # an optional package
 
     watcher = Watcher(SHIPPED / "payday", RecordConfig(ahead=0, steps=24))
-    watcher.look()
+    watcher.record_newest()
     server = make_server(watcher, 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with TemporaryDirectory() as scratch, sync_playwright() as playwright:

@@ -127,7 +127,7 @@ class WorldParallelEnv(ParallelEnv):
         """Return the actions of all agents as a tensor; the world itself makes dead agents wait."""
         if not isinstance(actions, dict) or set(actions) != set(self.agents):
             given = ", ".join(map(str, actions)) if isinstance(actions, dict) else repr(actions)
-            raise ValueError(f"actions are for {given or 'nobody'}: give one for {', '.join(self.agents)}.")
+            raise ValueError(f"actions are for {given or 'no agent'}: give one for {', '.join(self.agents)}.")
         together = self.world.full_action_spec[self.world.action_key].zero()
         for agent, action in actions.items():
             array, space = np.asarray(action), self.action_space(agent)

@@ -167,7 +167,6 @@ def load_stages(path: Path, multipliers: tuple[str, ...]) -> list[Stage]:
     """Load the stages of a YAML file: a list of mappings of :class:`Stage`'s fields.
 
     Args:
-        path: the file.
         multipliers: names that ``difficulty`` may use.
 
     Raises:

@@ -12,11 +12,7 @@ from envs.base.contract import GROUP
 
 
 class RandomPlayer(TensorDictModuleBase):
-    """Policy of uniformly random actions: legal ones, where the world shows an ``action_mask``.
-
-    Args:
-        env: the world to act in.
-    """
+    """Policy of uniformly random actions: legal ones, where the world shows an ``action_mask``."""
 
     def __init__(self, env: Any) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ class BranchlessTransformedEnv(TransformedEnv):
         mask = done.reshape(self.batch_size)
         request = tensordict.select(*self.state_keys, strict=False).set("_reset", done)
         fresh = self._reset(request).exclude("_reset")
-        self.nobody_waits()
+        self.mark_reset()
 
         def pick(new: Tensor, old: Tensor | None) -> Tensor:
             if old is None:
@@ -50,9 +50,9 @@ class BranchlessTransformedEnv(TransformedEnv):
 
         return tensordict.update(fresh._fast_apply(pick, tensordict, default=None))
 
-    def nobody_waits(self) -> None:
-        """See :meth:`World.nobody_waits`."""
-        self.base_env.nobody_waits()
+    def mark_reset(self) -> None:
+        """See :meth:`World.mark_reset`."""
+        self.base_env.mark_reset()
 
 
 World.transformed_class = BranchlessTransformedEnv

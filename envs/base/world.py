@@ -210,10 +210,10 @@ class World(StagedGame, EnvBase):
         """Return observations after the reset that the last step has already done, without synchronization."""
         if self._last_step is not None:
             tensordict = tensordict.update(self._tensordict(self._last_step.fresh))
-            self.nobody_waits()
+            self.mark_reset()
         return tensordict
 
-    def nobody_waits(self) -> None:
+    def mark_reset(self) -> None:
         """Mark every world that ended in the last step as reset."""
         self._last_step = None
 
@@ -335,7 +335,7 @@ class World(StagedGame, EnvBase):
                 "the saved worlds and these differ in having a curriculum: use the same curriculum setting."
             )
         load_snapshot(self._snapshot, {key: value for key, value in state_dict.items() if key != CURRICULUM}, strict)
-        self.nobody_waits()
+        self.mark_reset()
         if self.curriculum is not None and CURRICULUM in state_dict:
             saved = state_dict[CURRICULUM]
             pairs = zip(self.curricula, saved, strict=True) if self.curricula else [(self.curriculum, saved)]
@@ -346,7 +346,7 @@ class World(StagedGame, EnvBase):
         super()._apply(fn, recurse)
         self._snapshot = map_record(fn, self._snapshot)
         self._action_range.moved(fn)
-        self.nobody_waits()
+        self.mark_reset()
         return self
 
     def __getstate__(self) -> dict[str, Any]:

@@ -19,7 +19,6 @@ class AleVector:
 
     Args:
         env_name: Gymnasium's id, such as ``ALE/Pong-v5``.
-        num_envs: number of games.
     """
 
     def __init__(self, env_name: str, num_envs: int) -> None:

@@ -18,9 +18,6 @@ ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 class GoalOutcome:
     """Rewards and terminations by ``compute_reward`` and ``compute_terminated`` of a world of Gymnasium-Robotics'
     ``GoalEnv`` kind, with arrays of many goals at once where the methods take them, else goal by goal.
-
-    Args:
-        env: a world of this kind.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:

@@ -33,7 +33,6 @@ class PlainWorld(gymnasium.Wrapper):
     alone or several as a dict.
 
     Args:
-        env: the world.
         world_name: name of the world in error messages.
         name: key of an observation of one part.
         shown: indices of the vector ``observation``'s components that are shown; None for all.

@@ -73,7 +73,6 @@ def wrapped(env: gymnasium.Env, wrappers: Sequence[str | Mapping[str, Any]]) -> 
     """Apply wrappers to a world, the first one innermost.
 
     Args:
-        env: the world.
         wrappers: names of ``gymnasium.wrappers``, or ``{name: arguments}``.
 
     Raises:

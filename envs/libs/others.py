@@ -20,7 +20,6 @@ class Others:
         worlds: number of worlds N.
         agents: number of agents A.
         choices: number of discrete actions C of each agent.
-        device: device of the tensors.
 
     Raises:
         ValueError: actions are continuous (no choices), or there are no other agents.

@@ -25,9 +25,9 @@ from envs.town.state import (
     STREAM_TRAITS,
     STREAM_WIDTH,
     Agents,
+    Empty,
     Events,
     Layout,
-    Nobody,
     State,
     Tables,
     Tally,
@@ -92,7 +92,7 @@ def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> S
         step=nothing[0],
         events=Events(acted=no, died=no, retired=no),
         tally=Tally(*[zero] * len(Tally._fields)),
-        settings=settings._replace(people=Nobody()),
+        settings=settings._replace(people=Empty()),
     )
 
 

@@ -97,7 +97,7 @@ class Drives(NamedTuple):
     """Mask of the kinds of places that have served the agent in this life, bool [K, A, N]."""
 
 
-class Nobody(NamedTuple):
+class Empty(NamedTuple):
     """Empty record, in place of residents, drives or people that a town lacks."""
 
 
@@ -116,10 +116,10 @@ class State(NamedTuple):
     tally: Tally
     settings: Settings
     """Settings from the beginning of the episode, without the people."""
-    residents: Any = Nobody()
-    """:class:`Residents`, or :class:`Nobody`."""
-    drives: Any = Nobody()
-    """:class:`Drives`, or :class:`Nobody`."""
+    residents: Any = Empty()
+    """:class:`Residents`, or :class:`Empty`."""
+    drives: Any = Empty()
+    """:class:`Drives`, or :class:`Empty`."""
 
 
 def standing_on(state: State, rules: Rules) -> Tensor:

@@ -6,8 +6,9 @@ import pytest
 
 from benchmarks import __main__ as studies
 from benchmarks import against_sb3, lag
+from benchmarks.against_sb3 import welch
 from torchrl_agent import cli
-from torchrl_agent.core.tables import student, welch
+from torchrl_agent.core.tables import student
 
 
 def test_studies_are_listed_and_unknown_ones_refused(capsys):

@@ -321,9 +321,9 @@ def test_a_world_that_ended_stays_as_it_ended_until_its_reset(make, options):
         done = ended["done"].squeeze(-1)
         if done.any():
             break
-        env.nobody_waits()
-        twin.nobody_waits()
-    twin.nobody_waits()
+        env.mark_reset()
+        twin.mark_reset()
+    twin.mark_reset()
     expected, again = twin.step(request)["next"], env.step(request)["next"]
     assert (again[~done] == expected[~done]).all()
     assert (again.exclude(env.reward_key)[done] == ended.exclude(env.reward_key)[done]).all()

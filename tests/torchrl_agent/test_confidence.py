@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from torchrl_agent.core.tables import interval, rank_correlation
+from benchmarks.league import rank_correlation
+from torchrl_agent.core.tables import interval
 
 
 def test_an_interval_by_hand():

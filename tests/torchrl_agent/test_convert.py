@@ -642,7 +642,7 @@ def test_there_and_back_again_is_the_same(folder, tmp_path):
     run, _ = from_sb3(folder / "cartpole.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "there")
     paths, _ = to_sb3(run, tmp_path / "back")
     assert paths == [tmp_path / "back.zip"]  # nothing is normalized, so no statistics
-    with pytest.raises(ValueError, match=r"back.zip/more.zip cannot be written: choose another place"):
+    with pytest.raises(ValueError, match=r"back.zip/more.zip cannot be written: choose another file"):
         to_sb3(run, paths[0] / "more.zip")
     assert to_sb3(run, tmp_path / "new" / "folder" / "back.zip")[0][0].is_file()
     before, after = A2C.load(folder / "cartpole.zip"), A2C.load(paths[0])

@@ -8,7 +8,7 @@ import torch
 
 from envs import DuelEnv
 from torchrl_agent import Experiment, cli, train
-from torchrl_agent.evaluation.matches import Competitor, Games, match, points, seat_contestants
+from torchrl_agent.evaluation.matches import Competitor, Games, match, points, seat_competitors
 from torchrl_agent.population.seats import pairings
 from torchrl_agent.training.evaluator import evaluate_policy
 
@@ -34,7 +34,7 @@ def runs(tmp_path_factory):
 def test_each_has_the_first_seat_in_half_of_the_worlds():
     env = DuelEnv(6, seed=0)
     players = env.players()
-    seated = seat_contestants([Competitor("scripted"), Competitor("turret")], pairings(2, 6), env)
+    seated = seat_competitors([Competitor("scripted"), Competitor("turret")], pairings(2, 6), env)
     root = env.reset()
     for _ in range(30):  # until they do not do the same
         actions = {name: players[name](root.copy())["agents", "action"] for name in ("scripted", "turret")}
@@ -60,7 +60,7 @@ def test_the_turret_takes_most_points_of_the_one_that_flies_from_either_seat():
     shares, seats = [], pairings(2, 256)
     for order in (("turret", "scripted"), ("scripted", "turret")):
         env.set_seed(3)
-        found = evaluate_policy(seat_contestants([Competitor(name) for name in order], seats, env), env)
+        found = evaluate_policy(seat_competitors([Competitor(name) for name in order], seats, env), env)
         shares.append(points(Games(*seats.T, found["win"] + found["draw"] / 2)))
     assert shares[0]["share"] > 0.8
     assert shares[0]["share"] + shares[1]["share"] == pytest.approx(1)

@@ -222,11 +222,11 @@ def test_the_first_weights_stay_if_nothing_better_comes():
     for update, loss in enumerate((3.0, math.nan, 2.5), 1):
         Pupil.learning.weight.data.add_(1)
         Pupil.learning.running_mean.add_(1)  # statistics belong to the weights
-        best.look(update, {"loss_a": loss, "accuracy": 1.0})
+        best.consider(update, {"loss_a": loss, "accuracy": 1.0})
     best.restore()
     assert best.update == 0 and same(weights(Pupil.learning), first)
     Pupil.learning.weight.data.add_(1)
-    best.look(4, {"loss_a": 1.5, "loss_b": 0.25})
+    best.consider(4, {"loss_a": 1.5, "loss_b": 0.25})
     second = weights(Pupil.learning)
     Pupil.learning.weight.data.add_(1)
     best.restore()

@@ -115,7 +115,6 @@ def check_least(parsed: argparse.Namespace, **least: int) -> None:
     """Raise ValueError naming the first option that was given a number below its minimum.
 
     Args:
-        parsed: the command line.
         **least: minimum by the option's name in ``parsed``; an option may hold several numbers, or None if not given.
     """
     for name, bound in least.items():

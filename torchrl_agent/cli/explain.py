@@ -49,7 +49,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
 def run_explain(parsed: argparse.Namespace) -> None:
     """Explain the step, and print the page."""
     where = (run_of(parsed), parsed.step, parsed.world, parsed.agent, parsed.device, parsed.checkpoint)
-    thought = explain(*where, overrides=parsed.overrides, silent=parsed.without)
+    thought = explain(*where, overrides=parsed.overrides, ablated=parsed.without)
     diagnosis = diagnose(thought)
     print(as_text(thought, diagnosis))
     if parsed.output is not None:
@@ -115,7 +115,7 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="the folder of a run that is training")
     add_trust(parser)
     parser.add_argument("--port", type=int, default=8765, help="port of the page (8765); 0: any free one")
-    parser.add_argument("--every", type=int, default=5, help="seconds between two looks for a checkpoint (5)")
+    parser.add_argument("--every", type=int, default=5, help="seconds between two checks for a new checkpoint (5)")
     parser.add_argument("--steps", type=int, default=200, help="longest replay (200)")
     parser.add_argument("--what-if", type=int, default=0, help="steps to play on with other actions (0: none)")
 

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchrl_agent.cli.arguments import add_agent, add_json, add_trust, run_of
+from torchrl_agent.cli.arguments import add_agent, add_json, add_trust, check_least, run_of
 from torchrl_agent.cli.train import follow
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.core.text import to_json
@@ -64,8 +64,7 @@ def add_league(parser: argparse.ArgumentParser) -> None:
 
 def run_league(parsed: argparse.Namespace) -> None:
     """Print ratings, best first, and the fractions of the points beside them."""
-    if parsed.snapshots < 0:
-        raise ValueError(f"--snapshots is {parsed.snapshots}: give 0 or more.")
+    check_least(parsed, snapshots=0)
     if parsed.picture is not None:
         check_format(Path(parsed.picture))
     result = rate_league(parsed.run_folders, parsed.games, parsed.snapshots, parsed.device, parsed.seed)
@@ -129,9 +128,7 @@ def add_exploit(parser: argparse.ArgumentParser) -> None:
 
 def run_exploit(parsed: argparse.Namespace) -> int:
     """Train exploiters, and print the fraction of the points that they take."""
-    for name in ("frames", "members"):
-        if getattr(parsed, name) < 1:
-            raise ValueError(f"--{name} is {getattr(parsed, name)}: give at least 1.")
+    check_least(parsed, frames=1, members=1)
     experiment = exploiters_of(run_of(parsed), parsed.members, parsed.frames, parsed.device, parsed.name)
     stopped = follow(train(experiment), experiment)
     if stopped:

@@ -112,8 +112,6 @@ def follow(
     the exit code.
 
     Args:
-        iterations: the training.
-        experiment: the experiment that trains.
         folder: folder of a resumed run; None for a new one.
         name: name of this training, where it is one of several.
     """

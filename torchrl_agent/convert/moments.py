@@ -24,9 +24,7 @@ def take_over(learner: Learner, pairs: list[Pair], theirs: Mapping[str, State], 
 
     Args:
         learner: the learner, whose optimizer has made no step.
-        pairs: the pairs of all weights.
         theirs: states by the names of the weights.
-        options: options of the other optimizer.
     """
     updater = learner.algorithm.updater
     rmsprop = isinstance(updater.optimizer, torch.optim.RMSprop)

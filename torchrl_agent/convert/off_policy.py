@@ -177,7 +177,7 @@ def differences(config: Any) -> list[str]:
     ours = {
         "double Q-learning": getattr(config, "double", False),
         f"returns of {config.num_steps} steps": config.num_steps > 1,
-        "a prioritised replay": config.priority_exponent > 0,
+        "a prioritized replay": config.priority_exponent > 0,
         "hindsight": config.hindsight > 0,
     }
     lost = [name for name, present in ours.items() if present]

@@ -11,7 +11,7 @@ import torch
 
 from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.convert.settings import CLIP
-from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint, write_atomically, write_json
+from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint, write_json, write_output
 from torchrl_agent.core.run_names import find_run
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.config_files import write_config
@@ -49,10 +49,8 @@ def check_world(
     """Return the shapes of the world's observations.
 
     Args:
-        model: the model's file.
         seen: shapes of its observations by name; ``""`` is the name of one that is the only one.
         acts: its actions, such as ``[5] actions`` or ``2 numbers``.
-        experiment: the experiment in which it is to go on.
         config: the configuration of it, for the message.
 
     Raises:
@@ -99,10 +97,4 @@ def write_files(files: Mapping[Path, Callable[[Path], object]]) -> list[Path]:
     Raises:
         ValueError: a file cannot be written.
     """
-    for path, save in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, save)
-        except (OSError, ValueError):
-            raise ValueError(f"{path} cannot be written: choose another place for OUTPUT{path.suffix}.") from None
-    return list(files)
+    return [write_output(path, save, f"OUTPUT{path.suffix}") for path, save in files.items()]

@@ -56,6 +56,25 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_output(path: Path, write: Callable[[Path], object], named_by: str = "--output") -> Path:
+    """Write a file that the user has named, atomically, into a folder that is made if it is missing; return its path.
+
+    Args:
+        path: the file.
+        write: function that fills a file of a given path.
+        named_by: option or argument by which the user names the file, for the error.
+
+    Raises:
+        ValueError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, write)
+    except (OSError, ValueError):
+        raise ValueError(f"{path} cannot be written: choose another file with {named_by}.") from None
+    return path
+
+
 def write_text(path: Path, text: str) -> None:
     """Write text in UTF-8, atomically."""
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
@@ -90,13 +109,8 @@ def save_checkpoint(
     checkpoint only, as it is large.
 
     Args:
-        folder: where checkpoints live.
-        frames: frames seen so far.
-        state: tensors and plain values.
         statistics: normalization statistics, also written beside it as JSON.
-        config_hash: hash of the resolved configuration.
         score: decides the best checkpoint, higher is better; None if there is none yet.
-        keep: number of newest checkpoints to keep.
         measure: the score's metric; scores of different metrics are not compared.
         marks: further metadata.
     """

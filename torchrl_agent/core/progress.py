@@ -24,7 +24,6 @@ class Progress:
     """Progress display on standard error, which results are not written to.
 
     Args:
-        total: number of steps of the work.
         unit: name of a step, in the singular.
         name: name of the work, where it is one of several.
         done: number of steps already done.

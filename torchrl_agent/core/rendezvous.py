@@ -25,8 +25,6 @@ def connected(number: int, count: int, timeout: float, cuda: bool) -> Iterator[N
     """Context in which ranks can communicate; an error of one ends all of them with one sentence that names it.
 
     Args:
-        number: number of this rank.
-        count: number of all ranks.
         timeout: seconds that a rank waits for the others.
         cuda: each has a CUDA device of its own.
 

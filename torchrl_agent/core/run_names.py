@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path
+
+from torchrl_agent.core.text import did_you_mean
 
 SHIPPED = Path(__file__).resolve().parents[1] / "shipped"
 PREFIX = "shipped:"
@@ -32,9 +33,9 @@ def find_run(name: Path | str) -> Path:
         return Path(name).expanduser()
     known = shipped_runs()
     if text not in known:
-        nearest = difflib.get_close_matches(text, known, 1)
-        meant = f" (did you mean {nearest[0]}?)" if nearest else ""
-        raise ValueError(f"no agent {text} comes with the package{meant}: use one of {', '.join(known)}.")
+        raise ValueError(
+            f"no agent {text} comes with the package{did_you_mean(text, known)}: use one of {', '.join(known)}."
+        )
     return known[text]
 
 
@@ -70,6 +71,11 @@ def run_name_of(run: Path) -> str:
     return next((name for name, folder in shipped_runs().items() if folder == run.resolve()), str(run))
 
 
+def folder_of(run: Path) -> Path:
+    """Return the folder of a run, given by itself or by a checkpoint file inside it."""
+    return run if run.is_dir() else run.parent.parent
+
+
 def output_of(run: Path, file: str) -> Path:
     """Return the path of a command's output file for a run: in the run's folder, or, for an agent that comes with the
     package, in the present folder under the name ``<agent>_<file>``.
@@ -78,5 +84,5 @@ def output_of(run: Path, file: str) -> Path:
         run: a run folder, or a checkpoint file inside one.
         file: name of the file.
     """
-    folder = run if run.is_dir() else run.parent.parent
+    folder = folder_of(run)
     return Path(f"{folder.name}_{file}") if SHIPPED in folder.resolve().parents else folder / file

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Sequence
-from itertools import combinations
 from statistics import fmean, stdev
 
 
@@ -67,21 +66,6 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return fmean(values), student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
-def welch(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
-    """Return the difference of the means of two samples, whose variances may differ, and half the width of its 95 %
-    interval (B. L. Welch, "The generalization of Student's problem", 1947).
-
-    Raises:
-        ValueError: a sample of fewer than two values.
-    """
-    if min(len(ones), len(others)) < 2:
-        raise ValueError(f"samples of {len(ones)} and {len(others)} values have no interval: give two or more each.")
-    errors = [stdev(sample) ** 2 / len(sample) for sample in (ones, others)]  # squared, of each mean
-    shares = [error**2 / (len(sample) - 1) for error, sample in zip(errors, (ones, others), strict=True)]
-    freedom = int(sum(errors) ** 2 / sum(shares)) if sum(shares) > 0 else 1  # Welch and Satterthwaite, rounded down
-    return fmean(ones) - fmean(others), student(freedom) * math.sqrt(sum(errors))
-
-
 def student(freedom: int) -> float:
     """Return the 97.5 % quantile of Student's t; beyond the table by its expansion about the normal quantile (M.
     Abramowitz and I. Stegun, "Handbook of Mathematical Functions", 1964, 26.7.5), within 0.001.
@@ -98,19 +82,3 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     middle = (share + z**2 / (2 * count)) / scale
     half = z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2)) / scale
     return middle - half, middle + half
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return Kendall's tau of two series: concordant minus discordant pairs, as a fraction of all pairs; ties count for
-    neither (M. G. Kendall, "A New Measure of Rank Correlation", 1938, tau-a).
-
-    Raises:
-        ValueError: fewer than two values, or series of unequal length.
-    """
-    if len(first) < 2 or len(first) != len(second):
-        raise ValueError(
-            f"there is no rank correlation of {len(first)} and {len(second)} values: give two or more each."
-        )
-    pairs = list(combinations(zip(first, second, strict=True), 2))
-    products = [(one[0] - other[0]) * (one[1] - other[1]) for one, other in pairs]
-    return sum((product > 0) - (product < 0) for product in products) / len(pairs)

@@ -32,8 +32,6 @@ def check_known(names: Iterable[str], known: Iterable[str], where: str, tolerate
     """Raise ValueError for an unknown name, with the nearest of the known ones.
 
     Args:
-        names: the names given.
-        known: the names that exist.
         where: the key that holds the given names.
         tolerated: names that may be unknown too, such as a key's default.
     """

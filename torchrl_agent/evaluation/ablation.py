@@ -37,7 +37,6 @@ def without(agent: Agent, names: Sequence[str]) -> Iterator[None]:
     from them. Without ``memory``, the memory is reset at every step.
 
     Args:
-        agent: a trained agent.
         names: modules of :func:`removable`.
 
     Raises:
@@ -68,7 +67,6 @@ class GatedPolicy(TensorDictModuleBase):
     with 0 it acts without the module, as in :func:`without`, and with 1 as it is.
 
     Args:
-        agent: the agent.
         policy: its policy, of the rows that the factors are given for.
 
     Raises:

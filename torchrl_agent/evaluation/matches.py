@@ -31,7 +31,7 @@ from torchrl_agent.population.ratings import Standings, bradley_terry
 from torchrl_agent.population.seats import SEATS, check_seats, pairings
 from torchrl_agent.population.stack import Stack
 from torchrl_agent.runs.load import load_agent
-from torchrl_agent.runs.members import FOLDER
+from torchrl_agent.runs.members import member_folders
 from torchrl_agent.training.evaluator import evaluate_policy
 
 
@@ -44,7 +44,7 @@ class Competitor(NamedTuple):
 
 
 class Games(NamedTuple):
-    """Games of a tournament, each of two contestants by their numbers."""
+    """Games of a tournament, each of two competitors by their numbers."""
 
     first: Tensor
     """Holder of the first seat, int64 [games]."""
@@ -53,9 +53,9 @@ class Games(NamedTuple):
     points: Tensor
     """Points of the first seat: 1 for a win, 1/2 for a draw, 0 for a loss."""
 
-    def standings(self, contestants: int) -> Standings:
-        """Points between the contestants."""
-        standings = Standings(contestants)
+    def standings(self, competitors: int) -> Standings:
+        """Points between the competitors."""
+        standings = Standings(competitors)
         standings.enter(*self)
         return standings
 
@@ -71,7 +71,6 @@ def match(
             scripted players.
         other: likewise; at least one of the two is a run.
         games: worlds that play one episode each; an even number.
-        device: device of the games.
         seed: seed of the worlds; by default the evaluation's.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
@@ -86,15 +85,15 @@ def match(
     if not runs:
         raise ValueError(f"neither {one} nor {other} is a run: give the folder of one, such as runs/NAME.")
     experiment, _ = load_agent(runs[0], device, trust=trust)
-    contestants = [
+    competitors = [
         Competitor(name, load_agent(name, device, trust=trust)[1] if name in runs else None) for name in (one, other)
     ]
-    played = play_tournament(experiment, contestants, games, seed)
+    played = play_tournament(experiment, competitors, games, seed)
     return {"one": one, "other": other, "games": games, **{way: points(found) for way, found in played.items()}}
 
 
 def points(games: Games) -> dict[str, Any]:
-    """Fraction of the points of the first contestant, its interval, and the numbers of games won, drawn and lost."""
+    """Fraction of the points of the first competitor, its interval, and the numbers of games won, drawn and lost."""
     share_of_first = torch.where(games.first == 0, games.points, 1 - games.points)
     counts = {name: int((share_of_first == worth).sum()) for name, worth in (("won", 1), ("drawn", 0.5), ("lost", 0))}
     share = share_of_first.mean().item()
@@ -116,7 +115,6 @@ def rate_league(
         runs: folders; of a population all members take part.
         games: games of every pair, an even number.
         snapshots: past selves of a league that take part, spread evenly over its time.
-        device: device of the games.
         seed: seed of the worlds; by default the evaluation's.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
@@ -129,22 +127,22 @@ def rate_league(
         ValueError: see :func:`match`.
     """
     experiment, _ = load_agent(runs[0], device, trust=trust)
-    contestants = [each for run in runs for each in contestants_of(find_run(run), snapshots, device, trust)]
+    competitors = [each for run in runs for each in competitors_of(find_run(run), snapshots, device, trust)]
     scripted = list(match_world(experiment, 1, seed).players())
-    contestants += [Competitor(name) for name in scripted]
-    result: dict[str, Any] = {"players": [each.name for each in contestants], "games": games}
-    anchor = len(contestants) - len(scripted)
-    for way, played in play_tournament(experiment, contestants, games, seed).items():
-        standings = played.standings(len(contestants))
+    competitors += [Competitor(name) for name in scripted]
+    result: dict[str, Any] = {"players": [each.name for each in competitors], "games": games}
+    anchor = len(competitors) - len(scripted)
+    for way, played in play_tournament(experiment, competitors, games, seed).items():
+        standings = played.standings(len(competitors))
         rating, error, misfit = bradley_terry(standings.points, standings.games, anchor)
         tables = {"rating": rating, "error": error, "shares": standings.shares(0).fill_diagonal_(0.5)}
         result[way] = {**{name: table.tolist() for name, table in tables.items()}, "misfit": misfit}
     return result
 
 
-def contestants_of(run: Path, snapshots: int = 0, device: str = "auto", trust: bool = False) -> list[Competitor]:
+def competitors_of(run: Path, snapshots: int = 0, device: str = "auto", trust: bool = False) -> list[Competitor]:
     """The agent of a run, or all members of a population and the given number of a league's past selves."""
-    members = sorted((run / FOLDER).glob("[0-9]*"))
+    members = member_folders(run)
     if not members:
         return [Competitor(run.name, load_agent(run, device, trust=trust)[1])]
     found = [Competitor(f"{run.name}/{place.name}", load_agent(place, device, trust=trust)[1]) for place in members]
@@ -189,18 +187,18 @@ def check_games(games: int) -> None:
 
 
 def play_tournament(
-    experiment: Experiment, contestants: Sequence[Competitor], games: int, seed: int | None = None
+    experiment: Experiment, competitors: Sequence[Competitor], games: int, seed: int | None = None
 ) -> dict[str, Games]:
-    """Play the given number of games of every pair of contestants at once, for each way of acting.
+    """Play the given number of games of every pair of competitors at once, for each way of acting.
 
     Raises:
         ValueError: an odd number of games, an unknown player, a world without two seats, or agents that do not fit it.
     """
     check_games(games)
-    seats = pairings(len(contestants), games)
+    seats = pairings(len(competitors), games)
     env = match_world(experiment, len(seats), seed)
-    policy = seat_contestants(contestants, seats, env)
-    remembering = next((agent for _, agent in contestants if agent is not None and agent.memory), None)
+    policy = seat_competitors(competitors, seats, env)
+    remembering = next((agent for _, agent in competitors if agent is not None and agent.memory), None)
     if remembering is not None:  # all remember alike
         env = remembering.attach(env)
     result = {}
@@ -214,11 +212,11 @@ def play_tournament(
     return result
 
 
-def seat_contestants(contestants: Sequence[Competitor], seats: Tensor, env: EnvBase) -> SeatedPolicy:
-    """A policy in which all contestants act in their seats, int64 [N, 2]; agents of one architecture act at once."""
+def seat_competitors(competitors: Sequence[Competitor], seats: Tensor, env: EnvBase) -> SeatedPolicy:
+    """A policy in which all competitors act in their seats, int64 [N, 2]; agents of one architecture act at once."""
     holders, scripted = seats.flatten(), []
     kinds: dict[Any, list[tuple[int, Agent]]] = {}
-    for index, (name, agent) in enumerate(contestants):
+    for index, (name, agent) in enumerate(competitors):
         if agent is not None:
             _check_fits(name, agent, env)
             shapes = tuple((key, tuple(value.shape)) for key, value in agent.state_dict().items())
@@ -232,14 +230,14 @@ def seat_contestants(contestants: Sequence[Competitor], seats: Tensor, env: EnvB
             )
     if len(kinds) > 1 and any(agent.memory for group in kinds.values() for _, agent in group):
         raise ValueError("agents that remember can only meet those that remember alike: match agents of one kind.")
-    parties = []
+    groups = []
     for group in kinds.values():
         rows = torch.stack([(holders == index).nonzero().flatten() for index, _ in group])
         agents = [agent for _, agent in group]
-        parties.append(PolicyGroup(Stack(agents), acting_policy(agents[0]), rows))
+        groups.append(PolicyGroup(Stack(agents), acting_policy(agents[0]), rows))
     among = agent_group(env)
     assert among is not None
-    return SeatedPolicy(parties, scripted, among)
+    return SeatedPolicy(groups, scripted, among)
 
 
 def match_world(experiment: Experiment, games: int, seed: int | None = None) -> EnvBase:

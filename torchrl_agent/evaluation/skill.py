@@ -25,8 +25,6 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
     """Train once per seed, and judge each policy and every scripted policy of the world on the same worlds.
 
     Args:
-        config: a configuration's name or path.
-        overrides: its changes.
         seeds: seeds of the training runs; each policy takes its most likely actions when it is judged.
 
     Returns:

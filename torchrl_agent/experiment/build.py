@@ -64,9 +64,6 @@ def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int
     ``transforms`` come last, so that returns are those of the world's own rewards.
 
     Args:
-        arguments: of the configuration's ``world``.
-        device: device of the world.
-        seed: seed of its games.
         evaluation: True for a world in which agents are judged.
 
     Raises:

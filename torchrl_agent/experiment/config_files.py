@@ -41,8 +41,6 @@ def read_keys(text: str, path: Path, root: type) -> DictConfig:
     """The keys in a YAML file.
 
     Args:
-        text: in the file, as ``read_text`` gives it.
-        path: of the file.
         root: the dataclass whose fields it may give: where one is a text, so is ``3.10`` or ``1e5`` in the file.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Evaluation of an agent, or of a population's members, on its experiment's evaluation world."""
+"""Evaluation of an agent on its experiment's evaluation world."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from contextlib import closing
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from torchrl_agent import keys
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.devices import forked_random, resolve_device, use_device
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.planned_policy import acting_policy
-from torchrl_agent.population.agent import MembersAgent
-from torchrl_agent.population.learner import PopulationLearner
-from torchrl_agent.training.evaluator import UNFINISHED, Evaluator, evaluate_policy, summarize
+from torchrl_agent.training.evaluator import UNFINISHED, Evaluator, summarize
 
 WAYS = {"deterministic": True, "stochastic": False}
 """Ways of taking a policy's actions: True for deterministic ones, False for sampled ones."""
@@ -114,22 +110,3 @@ class PeriodicEvaluator:
             figures = {UNFINISHED: figures[UNFINISHED]}
         judged = {f"eval/{name}": float(value) for name, value in figures.items()}
         return {**judged, "time/eval_seconds": time.perf_counter() - start}
-
-
-# --- members of a population -----------------------------------------------------------------------------------------
-
-
-def judge_members(learner: PopulationLearner, episodes: int, seed: int) -> Tensor:
-    """Mean return of every member on the evaluation world, [P].
-
-    Args:
-        learner: the population, made from an experiment.
-        episodes: worlds of each member, each of which plays one episode.
-        seed: of these worlds.
-    """
-    members, algorithm = learner.members, learner.algorithm
-    agent = MembersAgent(algorithm.stack, algorithm.template.agent)
-    env = learner.experiment.make_world(evaluation=True, num_envs=members * episodes, seed=seed)
-    learner.inheritance.send(env, learner.evolution.genes)
-    found = evaluate_policy(agent.policy, agent.attach(env), max_steps=learner.experiment.evaluation.max_steps)
-    return found[keys.EPISODE_RETURN].view(members, episodes).mean(1)

@@ -98,11 +98,6 @@ def fitted(value: Any, hint: Any, name: str) -> Any:
     - A number for a section that says which key a number means, such as a learning rate's ``initial``, is that key.
     - A whole number may be typed as ``1e6``.
 
-    Args:
-        value: of the key.
-        hint: the key's type.
-        name: of the key.
-
     Raises:
         ValueError: a value that cannot be read; the sentence names the key.
     """

@@ -131,7 +131,6 @@ def with_transforms(env: EnvBase, transforms: Sequence[str | Mapping[str, Any]],
     """A world with TorchRL's transforms, the first one innermost.
 
     Args:
-        env: the world.
         transforms: names in ``torchrl.envs.transforms``, or ``{name: arguments}``.
         evaluation: leave out those of rewards.
 

@@ -15,21 +15,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint, write_text
-from torchrl_agent.core.devices import resolve_device
+from torchrl_agent.core.checkpoint import find_checkpoint
 from torchrl_agent.core.run_names import find_run
 from torchrl_agent.evaluation.ablation import without
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain.diagnosis import diagnose
-from torchrl_agent.explain.page import as_html, as_text
+from torchrl_agent.explain.page import as_html, as_text, write_html
 from torchrl_agent.explain.reference import FILE as REFERENCE
 from torchrl_agent.explain.reference import find_reference, make_reference, write_reference
 from torchrl_agent.explain.thinking import check_agent, think
-from torchrl_agent.explain.thought import Goal, Thought
+from torchrl_agent.explain.thought import Goal, Thought, plain
 from torchrl_agent.explain.window import draw_window
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.runs.load import load_agent
-from torchrl_agent.transforms import RewardScaler
+from torchrl_agent.runs.load import load_agent, load_reward_scaler
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +51,7 @@ def explain(
     device: str = "auto",
     which: str = "last",
     overrides: Sequence[str] = (),
-    silent: Sequence[str] = (),
+    ablated: Sequence[str] = (),
     trust: bool = False,
 ) -> Thought:
     """Return the record of one step of an evaluation episode (fixed seed, most likely actions).
@@ -66,28 +64,32 @@ def explain(
         device: device of the world and the agent.
         which: checkpoint, ``last`` or ``best``.
         overrides: changes of the run's configuration, such as other agents in its world.
-        silent: modules to ablate (:func:`torchrl_agent.evaluation.ablation.without`); their outputs are still shown.
+        ablated: modules to ablate (:func:`torchrl_agent.evaluation.ablation.without`); their outputs are still shown.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
     Raises:
         ValueError: there is no such run, world, agent, step or module.
     """
     experiment, player = load_agent(run, device, which, tuple(overrides), trust=trust)
-    config = experiment.evaluation
-    if not 0 <= world < config.episodes:
-        raise ValueError(
-            f"there is no evaluation world {world}: the run has {config.episodes}, choose a --world of 0 to "
-            f"{config.episodes - 1}."
-        )
+    check_evaluation_world(experiment, world)
     if step < 0:
         raise ValueError(f"--step is {step}: steps are counted from 0.")
     # a world's game depends on seed and row alone, so the rows after it need not be stepped
-    env = player.attach(experiment.make_world(evaluation=True, num_envs=world + 1, seed=config.seed))
+    env = player.attach(experiment.make_world(evaluation=True, num_envs=world + 1, seed=experiment.evaluation.seed))
     check_agent(env, player, agent)
-    with without(player, silent):
+    with without(player, ablated):
         unit, reference = reward_unit(experiment, find_run(run), which), find_reference(find_run(run), which)
         thought = think(env, player, world, agent, step, unit, reference)
-    return dataclasses.replace(thought, silent=tuple(silent))
+    return dataclasses.replace(thought, ablated=tuple(ablated))
+
+
+def check_evaluation_world(experiment: Experiment, world: int) -> None:
+    """Raise ValueError unless an experiment's evaluation has a world of this number."""
+    count = experiment.evaluation.episodes
+    if not 0 <= world < count:
+        raise ValueError(
+            f"there is no evaluation world {world}: the run has {count}, choose a --world of 0 to {count - 1}."
+        )
 
 
 def keep_reference(run: Path, which: str, experiment: Experiment, agent: Agent) -> Path:
@@ -103,17 +105,15 @@ def keep_reference(run: Path, which: str, experiment: Experiment, agent: Agent) 
 
 def reward_unit(experiment: Experiment, run: Path, which: str = "last") -> float:
     """Return the divisor of the run's rewards, the unit of its values and imagined rewards."""
-    if not experiment.algorithm.scale_rewards:
-        return 1.0
-    scaler = RewardScaler(1, clip=torch.inf)
-    state = load_checkpoint(find_checkpoint(run, which), resolve_device("cpu"))["algorithm"]["reward_scaler"]
-    scaler.load_state_dict({**state, "returns": scaler.returns})
-    return 1 / scaler.scale(torch.ones(())).item()
+    return load_reward_scaler(experiment, run, which).unit.item()
 
 
 def as_dict(thought: Thought, diagnosis: list[str]) -> dict[str, Any]:
     """Return all numbers of the page as plain lists, without the picture."""
-    return {**_plain(dataclasses.replace(thought, picture=None)), "diagnosis": diagnosis}
+    return {
+        **plain(dataclasses.asdict(dataclasses.replace(thought, picture=None)), digits=None),
+        "diagnosis": diagnosis,
+    }
 
 
 def write_page(thought: Thought, path: Path) -> Path:
@@ -122,16 +122,8 @@ def write_page(thought: Thought, path: Path) -> Path:
     Raises:
         ValueError: it cannot be written there.
     """
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"the page cannot be written as {path.name!r}: use a name that ends in .html.")
     pictures = {name: _png(figure) for name, figure in figures(thought).items()}
-    text = as_html(thought, diagnose(thought), pictures)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text)
-    except (OSError, ValueError):
-        raise ValueError(f"{path} cannot be written: choose another file with --output.") from None
-    return path
+    return write_html(as_html(thought, diagnose(thought), pictures), path)
 
 
 def figures(thought: Thought) -> dict[str, Figure]:
@@ -262,14 +254,3 @@ def _png(figure: Figure) -> str:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=90)
     return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _plain(value: Any) -> Any:
-    """Return records and tensors as values of JSON."""
-    if isinstance(value, Tensor):
-        return value.tolist()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {part.name: _plain(getattr(value, part.name)) for part in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else value

@@ -74,12 +74,10 @@ def play_episode(
 
     Args:
         env: a world with the agent's transforms (``agent.attach``).
-        agent: the agent that acts.
         world: row of ``env``.
         steps: steps of which everything is kept, counted from 0.
         index: number of an agent with whose end the episode ends; None for the world's.
         watch: called in every step with what the policy wrote, before the world takes it.
-        most: largest number of steps.
         pictures: those of the kept steps in which the world is drawn, if it can be.
 
     Raises:
@@ -150,6 +148,6 @@ def _written(agent: Agent, row: TensorDictBase) -> Tensor | None:
     written = row.get((keys.SOCIAL, "written"), None)
     if written is None:
         return None
-    assert agent.perception is not None, "without perception nobody is seen"
-    nothing = written.new_zeros(agent.perception.nobody + 1, written.shape[-1])
+    assert agent.perception is not None, "it is perception that shows others"
+    nothing = written.new_zeros(agent.perception.empty_slot + 1, written.shape[-1])
     return nothing.index_add(0, row[keys.BELIEF, "number"][0], written[0]).cpu()

@@ -148,9 +148,6 @@ def quotients(agent: Agent, steps: Steps, probes: Mapping[str, Probe], scale: Te
     """Return the evidence of every step by name (:data:`MODULES`), a :class:`Quotient` each.
 
     Args:
-        agent: whose steps they are.
-        steps: its steps.
-        probes: probes by name.
         scale: usual errors of the predicted own state, [K].
         unit: the world's reward that is one of the agent's units.
     """

@@ -6,13 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from torchrl_agent.core.checkpoint import write_output
 from torchrl_agent.core.tables import printable
 from torchrl_agent.explain.tables import Table, as_html_table, as_lines, as_number, as_numbers
-from torchrl_agent.explain.thought import NOBODY, UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.explain.thought import EMPTY, UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.modules.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 
 REASONS = {NOTHING: "none", NOVEL_STATE: "novel state", HIGH_VARIANCE: "high variance"}
@@ -64,9 +66,9 @@ def sections(thought: Thought, diagnosis: list[str]) -> list[Section]:
 def headline(thought: Thought) -> str:
     """Return the title: step, agent, world and ablated modules."""
     who = "the agent" if thought.agent is None else f"agent {thought.agent}"
-    unheard = f"; nobody hears: {', '.join(thought.silent)}" if thought.silent else ""
+    without = f"; ablated: {', '.join(thought.ablated)}" if thought.ablated else ""
     steps = f"steps 0 to {thought.length - 1} of its episode"
-    return f"Step {thought.step} of {who} in world {thought.world} ({steps}{unheard})"
+    return f"Step {thought.step} of {who} in world {thought.world} ({steps}{without})"
 
 
 def as_text(thought: Thought, diagnosis: list[str]) -> str:
@@ -83,8 +85,6 @@ def as_html(thought: Thought, diagnosis: list[str], pictures: dict[str, str]) ->
     """Return the page as self-contained HTML.
 
     Args:
-        thought: the record to show.
-        diagnosis: sentences at its end.
         pictures: PNG in base64 by name; missing ones are left out.
     """
     parts = [f"<h1>{escape(headline(thought))}</h1>"]
@@ -99,6 +99,17 @@ def as_html(thought: Thought, diagnosis: list[str], pictures: dict[str, str]) ->
     head = f'<meta charset="utf-8"><title>{escape(headline(thought))}</title><style>{STYLE}</style>'
     body = "\n".join(parts)
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+
+
+def write_html(text: str, path: Path) -> Path:
+    """Write a page and return its path.
+
+    Raises:
+        ValueError: the name does not end in .html, or it cannot be written there.
+    """
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"the page cannot be written as {path.name!r}: use a name that ends in .html.")
+    return write_output(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def _scene(thought: Thought) -> list[str | Table]:
@@ -165,9 +176,9 @@ def _belief(belief: Belief, thought: Thought) -> list[str | Table]:
     need, meters = (thought.privileged.get(name) for name in ("others_need", "others_meters"))
     if thought.visible is None or need is None or meters is None:
         return body
-    names, seen = thought.names, (thought.visible != NOBODY).nonzero().squeeze(-1).tolist()
+    names, seen = thought.names, (thought.visible != EMPTY).nonzero().squeeze(-1).tolist()
     if not seen:
-        return [*body, "the truth it cannot see: nobody is in sight"]
+        return [*body, "the truth it cannot see: no other agent is in sight"]
     header = ["the truth it cannot see", "needs", *(names.meter(index) for index in range(meters.shape[1]))]
     rows = [
         (f"agent {thought.visible[slot]}", names.meter(int(need[slot])), *(as_number(value) for value in meters[slot]))
@@ -227,7 +238,7 @@ def _futures(futures: Futures, belief: Belief, names: Names, chosen: int) -> lis
 
 def _others(others: Others, names: Names) -> list[str | Table]:
     if not len(others.number):
-        return ["nobody is in sight"]
+        return ["no other agent is in sight"]
     minds, meters = [], []
     for slot, number in enumerate(others.number.tolist()):
         need, act = int(others.goal[slot].argmax()), int(others.next_action[slot].argmax())

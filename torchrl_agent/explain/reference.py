@@ -45,7 +45,6 @@ class Reference:
 
     Args:
         checkpoint: name of the checkpoint that was played.
-        probes: probes by name.
         scale: usual errors of the predicted own state, [K].
         usual: mean of each evidence, by name.
         limits: largest usual value of each evidence, by name.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torchrl_agent.explain.episode import Episode, Frame, Moment, number_of_agen
 from torchrl_agent.explain.evidence import AHEAD, SPAN
 from torchrl_agent.explain.reference import Reference
 from torchrl_agent.explain.thought import (
-    NOBODY,
+    EMPTY,
     UNSEEN,
     ActionValues,
     Belief,
@@ -55,7 +56,6 @@ def think(
 
     Args:
         env: a world with the agent's transforms (``agent.attach``).
-        agent: the agent that acts.
         world: row of ``env``.
         index: number of the agent, 0 in a world of one agent.
         step: counted from 0.
@@ -123,20 +123,8 @@ def thought_of(
 
 def world_names(env: EnvBase) -> Names:
     """Return the names that the world offers (``names()`` of this project's worlds)."""
-    offered = abilities(env).names()
-    actions, meters, heads = (tuple(offered.get(kind, ())) for kind in ("actions", "meters", "heads"))
-    raised = offered.get("raised")
-    observation, colors, legend = (offered.get(kind, {}) for kind in ("observation", "colors", "legend"))
-    return Names(
-        actions=actions,
-        meters=meters,
-        observation=observation,
-        colors=colors,
-        heads=heads,
-        choices=tuple(map(tuple, offered.get("choices", ()))),
-        legend=legend,
-        raised=None if raised is None else tuple(raised),
-    )
+    known = {each.name for each in fields(Names)}
+    return Names(**{kind: words for kind, words in abilities(env).names().items() if kind in known})
 
 
 _LABELS, _ACTION_LABEL = ("others_need", "others_meters"), "others_action"
@@ -146,7 +134,7 @@ def _visible(row: TensorDictBase) -> Tensor | None:
     belief = row.get(keys.BELIEF, None)
     if belief is None or "number" not in belief.keys():
         return None
-    return torch.where(belief["visible"], belief["number"], NOBODY)[0].cpu()
+    return torch.where(belief["visible"], belief["number"], EMPTY)[0].cpu()
 
 
 def _privileged(row: TensorDictBase) -> dict[str, Tensor]:
@@ -292,8 +280,8 @@ def _acted(agent: Agent, moment: Moment, index: int) -> Tensor:
     labels of the next step if they are in sight then, else :data:`~torchrl_agent.explain.thought.UNSEEN`.
     """
     perception, labels = agent.perception, _privileged(moment.afters[index])
-    assert perception is not None, "without perception nobody is seen"
-    acted = torch.full((perception.nobody + 1,), UNSEEN)
+    assert perception is not None, "it is perception that shows others"
+    acted = torch.full((perception.empty_slot + 1,), UNSEEN)
     if _ACTION_LABEL in labels:
         acted[moment.afters[index][perception.number][0].cpu()] = labels[_ACTION_LABEL][0].cpu()
     acted[: len(moment.actions)] = moment.actions[:, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,26 +11,28 @@ from torch import Tensor
 
 UNSEEN = -1
 """Number of an action that was not observed."""
-NOBODY = -1
+EMPTY = -1
 """Number of the agent in an empty slot."""
+DIGITS = 3
+"""Decimals of numbers."""
 
 
 @dataclass(frozen=True)
 class Names:
     """Names of a world, empty where it offers none; numbers replace them."""
 
-    actions: tuple[str, ...] = ()
-    meters: tuple[str, ...] = ()
+    actions: Sequence[str] = ()
+    meters: Sequence[str] = ()
     observation: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By key: names of each number of a vector, or of each channel of a picture."""
     colors: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
     """By key of a picture: red, green, blue [0 to 255] of each channel."""
-    heads: tuple[str, ...] = ()
-    choices: tuple[tuple[str, ...], ...] = ()
+    heads: Sequence[str] = ()
+    choices: Sequence[Sequence[str]] = ()
     """Names of the values of each head."""
     legend: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
     """Red, green, blue [0 to 255] in which pictures show a thing or a meter, by its name."""
-    raised: tuple[str, ...] | None = None
+    raised: Sequence[str] | None = None
     """Meters that something in the world can raise; None if the world does not tell."""
 
     def action(self, index: int) -> str:
@@ -187,7 +190,7 @@ class Thought:
     privileged: dict[str, Tensor]
     """Labels that the agent does not observe; empty if the world gives none."""
     visible: Tensor | None
-    """Numbers of the other agents in its slots, :data:`NOBODY` in empty ones; None if it observes no others."""
+    """Numbers of the other agents in its slots, :data:`EMPTY` in empty ones; None if it observes no others."""
     action: Tensor
     """The action, [heads + D]."""
     probabilities: list[Tensor]
@@ -205,7 +208,25 @@ class Thought:
     """Action values of a DQN agent."""
     numbers: Numbers | None = None
     """Continuous actions of an agent that has them."""
-    silent: tuple[str, ...] = ()
+    ablated: tuple[str, ...] = ()
     """Modules that were ablated in this episode."""
     evidence: Mapping[str, Evidence] | None = None
     """Evidence for errors of modules over the last steps, by name; None without a reference of the healthy agent."""
+
+
+def plain(value: Any, digits: int | None = DIGITS) -> Any:
+    """Return tensors and nested values as values of JSON, with numbers rounded unless ``digits`` is None; NaN and
+    infinity become None.
+    """
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().tolist()
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        if digits is None:
+            return value
+        rounded = round(value, digits)
+        return int(rounded) if rounded == int(rounded) else rounded
+    if isinstance(value, dict):
+        return {name: plain(part, digits) for name, part in value.items()}
+    return [plain(part, digits) for part in value] if isinstance(value, (list, tuple)) else value

@@ -25,8 +25,6 @@ def draw_window(panel: Axes, key: str, seen: Tensor, names: Names) -> None:
     """Draw each cell in the color of its first channel, and its further channels as discs.
 
     Args:
-        panel: axes to draw on.
-        key: key of the observation.
         seen: its channels [C, height, width]; a cell is empty if all of its channels are 0.
         names: the world's words and colors; without colors each channel gets one of its own.
     """

@@ -24,7 +24,7 @@ from torch import Tensor
 from torchrl.data import Composite
 
 from torchrl_agent import keys
-from torchrl_agent.core.checkpoint import find_checkpoint, versions, write_atomically, write_json
+from torchrl_agent.core.checkpoint import find_checkpoint, versions, write_json, write_output
 from torchrl_agent.core.run_names import find_run, output_of
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.experiment import Experiment
@@ -170,12 +170,8 @@ def _write(path: Path, part: Part, name: str, format: str, example: dict[str, Te
         "run": origin,
         "versions": {**versions(), **({name: version(name) for name in ONNX_PACKAGES} if format == "onnx" else {})},
     }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda temporary: temporary.write_bytes(content))
-        write_json(path.with_name(f"{path.name}.json"), description)
-    except (OSError, ValueError):
-        raise ValueError(f"{path} cannot be written: choose another place with --output.") from None
+    write_output(path, lambda temporary: temporary.write_bytes(content))
+    write_json(path.with_name(f"{path.name}.json"), description)
 
 
 def _torch_bytes(program: torch.export.ExportedProgram) -> bytes:

@@ -16,7 +16,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.core.abilities import abilities, inner_world, world_name
-from torchrl_agent.core.checkpoint import write_text
+from torchrl_agent.core.checkpoint import write_output
 from torchrl_agent.core.run_names import output_of
 from torchrl_agent.export.parts import Plain, flat_name, gated_policy, parts
 from torchrl_agent.export.program import to_program
@@ -61,12 +61,8 @@ def write_program(
             found = {POLICY: policy_program(env, agent.eval(), ablation)}
         else:
             found = {**world_programs(env), "record": world_record(env)}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(found, separators=(",", ":"), allow_nan=False))
-    except (OSError, ValueError):
-        raise ValueError(f"{path} cannot be written: choose another place with --output.") from None
-    return path
+    text = json.dumps(found, separators=(",", ":"), allow_nan=False)
+    return write_output(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def world_programs(env: EnvBase) -> dict[str, Any]:

@@ -165,9 +165,9 @@ def gated_policy(agent: Agent) -> Part:
     """
     part, module = parts(agent)["policy"], GatedPolicy(agent, agent.actor)
     order = ", ".join(module.gated)
-    told = f"factors of what modules write for others, 1 or, to ablate the module, 0, in this order: {order}"
+    text = f"factors of what modules write for others, 1 or, to ablate the module, 0, in this order: {order}"
     factors: dict[NestedKey, Tensor] = {keys.MODULE_FACTORS: torch.ones(2, len(module.gated))}
-    return replace(part, module=module, examples=factors, meanings={**part.meanings, keys.MODULE_FACTORS: told})
+    return replace(part, module=module, examples=factors, meanings={**part.meanings, keys.MODULE_FACTORS: text})
 
 
 def flat_name(key: NestedKey) -> str:

@@ -57,7 +57,6 @@ def to_program(function: Function, example: dict[str, Tensor], name: str) -> dic
 
     Args:
         function: pure; its results share no memory with what it is given.
-        example: what it is given.
         name: in error messages.
 
     Raises:

@@ -28,7 +28,7 @@ from torchrl_agent.transforms import read_statistics
 FORMAT = "run"
 COPIED = ("code.json", "metrics.csv", "reference.json")
 """Files of a run that are copied unchanged."""
-TOLD = ("config", "seed", "device", "ended", "seconds", "metrics", "origin")
+REPORTED = ("config", "seed", "device", "ended", "seconds", "metrics", "origin")
 """Keys that are copied from a run's summary."""
 
 
@@ -40,7 +40,6 @@ def write_run(run: Path, output: Path | str | None, checkpoint: str = "last", tr
 
     Args:
         run: a run folder, or a checkpoint file inside one.
-        output: the new folder.
         checkpoint: ``last`` or ``best``.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
@@ -117,7 +116,7 @@ def _summary(source: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} is damaged: judge the run anew with 'torchrl-agent evaluate {source}', or share another."
         )
-    return {name: known[name] for name in TOLD if name in known}
+    return {name: known[name] for name in REPORTED if name in known}
 
 
 def _origin(path: Path, experiment: Experiment, state: dict[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Lab:
         repairs: what a student can choose from.
         right: letter of the right one.
         world: number of the evaluation world whose game is shown.
-        shows: first step of that game at which the fault shows (:func:`~torchrl_agent.labs.admission.first_steps`).
+        shows: first step of that game at which the fault shows (``first_steps`` of benchmarks/labs.py).
         steps: longest game that is shown.
     """
 

@@ -7,14 +7,13 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from torchrl_agent.core.checkpoint import MODULE_FILE, find_checkpoint, load_checkpoint
-from torchrl_agent.core.devices import resolve_device
+from torchrl_agent.core.checkpoint import MODULE_FILE
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.labs.faults import plant
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.pretrained import PretrainedConfig, load_module, save_module
 from torchrl_agent.pretrain import PretrainConfig, pretrain
-from torchrl_agent.transforms import RewardScaler
+from torchrl_agent.runs.load import load_reward_scaler
 
 RETRAIN = "retrain"
 """Repair ``retrain MODULE``: the module goes on learning from players of its world, upon the frozen perception."""
@@ -28,8 +27,6 @@ def repair(agent: Agent, experiment: Experiment, run: Path, change: str) -> None
     """Change a faulty agent in place.
 
     Args:
-        agent: the agent.
-        experiment: its configuration.
         run: its run, which has the statistics of its rewards.
         change: a line of :mod:`torchrl_agent.labs.faults`, or ``retrain MODULE``.
     """
@@ -46,18 +43,10 @@ def _retrain(agent: Agent, experiment: Experiment, run: Path, module: str) -> No
     experiment = copy.deepcopy(experiment)
     with tempfile.TemporaryDirectory() as folder:
         faulty, learned = Path(folder) / MODULE_FILE, Path(folder) / "learned"
-        save_module(faulty, agent, module, _scaler(experiment, run))
+        save_module(faulty, agent, module, load_reward_scaler(experiment, run))
         experiment.pretrained = PretrainedConfig()
         setattr(experiment.pretrained, module, str(faulty))
         experiment.frozen = ["perception"]
         experiment.acceleration.update = False  # compiling takes longer than so few updates
         pretrain(module, experiment, LESSON, learned)
         load_module(agent, learned)
-
-
-def _scaler(experiment: Experiment, run: Path) -> RewardScaler:
-    """Return the scaler of the rewards that the agent has learned from."""
-    scaler = RewardScaler(1, experiment.algorithm.gamma, enabled=experiment.algorithm.scale_rewards)
-    state = load_checkpoint(find_checkpoint(run), resolve_device("cpu"))["algorithm"]["reward_scaler"]
-    scaler.load_state_dict({**state, "returns": scaler.returns})
-    return scaler

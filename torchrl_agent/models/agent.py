@@ -208,9 +208,12 @@ class Agent(Predicting, nn.Module):
         checkpoint has this order.
         """
         modules = [self.agent_modules[name] for name in (*MODULES, *self.custom_modules) if name in self.agent_modules]
-        result = [list(module.parameters()) for module in modules if module.own_grad_clip]
-        known = {id(parameter) for part in result for parameter in part}
-        return [*result, [parameter for parameter in self.parameters() if id(parameter) not in known]]
+        return self._and_others([list(module.parameters()) for module in modules if module.own_grad_clip])
+
+    def _and_others(self, parts: list[list[nn.Parameter]]) -> list[list[nn.Parameter]]:
+        """Append the parameters that are in none of the parts."""
+        known = {id(parameter) for part in parts for parameter in part}
+        return [*parts, [parameter for parameter in self.parameters() if id(parameter) not in known]]
 
     def module_names(self) -> dict[nn.Parameter, str]:
         """Name of the module that each parameter belongs to; the parameters of a module's losses are its own, those

@@ -37,27 +37,30 @@ def make_actor_head(
     three where actions are both.
 
     Args:
-        env: world whose actions they are.
         entry: key of the features that it reads, [..., width].
         width: number of these features.
-        hidden: widths of hidden layers.
         config: activation, first deviation of continuous actions and least probability of discrete ones.
     """
-    activation, initial_std = config.activation, config.initial_std
-    bounds = action_bounds(env)
+    bounds, choices = action_bounds(env), mixed_choices(env)
+    sizes = action_heads(env) if bounds is None else list(choices)
+    layers = []
+    if sizes:
+        network = mlp(width, sum(sizes), hidden, config.activation, 0.01)
+        layers.append(TensorDictModule(network, [entry], [keys.LOGITS]))
     if bounds is None:
-        network = mlp(width, sum(action_heads(env)), hidden, activation, 0.01)
         least = config.least_probability
-        choice = _discrete_choice(env, {"least": least} if least else {})
-        return ProbabilisticTensorDictSequential(TensorDictModule(network, [entry], [keys.LOGITS]), choice)
-    low, high = bounds
-    choices = mixed_choices(env)
-    if choices:
-        return _mixed_head(env, entry, width, (hidden, activation), initial_std, choices, (low, high))
-    gaussian = Gaussian(mlp(width, len(low), hidden, activation, 0.01), low, high, initial_std)
-    network = TensorDictModule(gaussian, [entry], [keys.LOC, keys.SCALE])
+        return ProbabilisticTensorDictSequential(*layers, _discrete_choice(env, {"least": least} if least else {}))
+    low, high = (end[len(choices) :] for end in bounds)
+    network = Gaussian(mlp(width, len(low), hidden, config.activation, 0.01), low, high, config.initial_std)
+    layers.append(TensorDictModule(network, [entry], [keys.LOC, keys.SCALE]))
     options = {"low": low, "high": high}
-    return ProbabilisticTensorDictSequential(network, action_choice([keys.LOC, keys.SCALE], ClippedNormal, options))
+    if not choices:
+        return ProbabilisticTensorDictSequential(*layers, action_choice([keys.LOC, keys.SCALE], ClippedNormal, options))
+    read = {"logits": keys.LOGITS, "loc": keys.LOC, "scale": keys.SCALE}
+    if action_masked(env):
+        read["mask"] = keys.ACTION_MASK
+    choice = action_choice(read, MixedDistribution, {"sizes": choices, **options})
+    return ProbabilisticTensorDictSequential(*layers, choice)
 
 
 def _discrete_choice(env: EnvBase, options: dict[str, Any]) -> ProbabilisticTensorDictModule:
@@ -70,28 +73,6 @@ def _discrete_choice(env: EnvBase, options: dict[str, Any]) -> ProbabilisticTens
         read["head_mask"] = keys.HEAD_MASK
         return action_choice(read, ConditionedMultiCategorical, {"sizes": heads, **options})
     return action_choice(read, MaskedMultiCategorical, {"sizes": heads, **options})
-
-
-def _mixed_head(
-    env: EnvBase,
-    entry: NestedKey,
-    width: int,
-    layers: tuple[list[int], str],
-    initial_std: float,
-    choices: tuple[int, ...],
-    bounds: tuple[Tensor, Tensor],
-) -> ProbabilisticTensorDictSequential:
-    """Make the head of actions that are choices and numbers at once: both are read from the same features."""
-    low, high = (end[len(choices) :] for end in bounds)
-    hidden, activation = layers
-    logits = TensorDictModule(mlp(width, sum(choices), hidden, activation, 0.01), [entry], [keys.LOGITS])
-    gaussian = Gaussian(mlp(width, len(low), hidden, activation, 0.01), low, high, initial_std)
-    numbers = TensorDictModule(gaussian, [entry], [keys.LOC, keys.SCALE])
-    read = {"logits": keys.LOGITS, "loc": keys.LOC, "scale": keys.SCALE}
-    if action_masked(env):
-        read["mask"] = keys.ACTION_MASK
-    options = {"sizes": choices, "low": low, "high": high}
-    return ProbabilisticTensorDictSequential(logits, numbers, action_choice(read, MixedDistribution, options))
 
 
 class Gaussian(nn.Module):

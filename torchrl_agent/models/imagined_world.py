@@ -33,7 +33,6 @@ class WorldModelEnv(ModelBasedEnvBase):
 
     Args:
         model: the world model, which is shared and stays where it is.
-        batch_size: batch size of the beliefs.
 
     Raises:
         ValueError: a reset is given a belief but not all that an imagined rollout begins with.

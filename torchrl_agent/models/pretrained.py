@@ -111,9 +111,6 @@ def load_pretrained(agent: Agent, config: PretrainedConfig, frozen: Iterable[str
     The normalization that a frozen, pre-trained module reads is frozen with it.
 
     Args:
-        agent: agent to load them into.
-        config: files of modules.
-        frozen: names of modules to freeze.
         load: False if a checkpoint is loaded instead.
 
     Raises:
@@ -139,8 +136,6 @@ def restore_reward_scale(
     Args:
         scaler: scaler of the rewards that the agent will learn from.
         agent: agent that has the model.
-        config: files of modules.
-        frozen: names of frozen modules.
         load: False if a checkpoint is loaded instead.
     """
     read = {part for name in config.paths() for part in reads(agent, name)}
@@ -165,9 +160,6 @@ def save_module(path: Path, agent: Agent, name: str, scaler: RewardScaler, auxil
     """Write the named module, with those it reads, the agent's normalization and versions, atomically.
 
     Args:
-        path: file to write.
-        agent: agent that has the module.
-        name: name of one of its modules.
         scaler: scaler of the rewards that it learned from.
         auxiliary: perception's losses or the critic, if they were trained along.
     """
@@ -188,7 +180,6 @@ def load_module(agent: Agent, path: Path | str, frozen: bool = False) -> str:
     """Load a pre-trained module, and those it reads, into an agent, and return its name.
 
     Args:
-        agent: agent to load it into.
         path: a file written by :func:`save_module`, or the folder of ``torchrl-agent pretrain``.
         frozen: freeze everything that the file holds.
 

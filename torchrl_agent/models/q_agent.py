@@ -8,8 +8,6 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDictBase
 from tensordict.nn import (
-    InteractionType,
-    ProbabilisticTensorDictModule,
     ProbabilisticTensorDictSequential,
     TensorDictModule,
     TensorDictModuleBase,
@@ -24,6 +22,7 @@ from typing_extensions import override
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
+from torchrl_agent.models.heads import action_choice
 from torchrl_agent.modules.distributions import MaskedCategorical, legal_actions
 from torchrl_agent.modules.networks import ACTIVATIONS, mlp
 from torchrl_agent.modules.specs import action_bounds, action_heads, action_masked
@@ -69,14 +68,8 @@ class QAgent(Agent):
         masked = action_masked(env)
         network = ActionValues(width, heads[0], hidden, config.activation, self.dueling)
         values = TensorDictModule(network, [entry], [keys.LOGITS])
-        choice = ProbabilisticTensorDictModule(
-            in_keys={"logits": keys.LOGITS, "epsilon": keys.EPSILON, **({"mask": keys.ACTION_MASK} if masked else {})},
-            out_keys=[keys.ACTION],
-            distribution_class=EpsilonGreedy,
-            default_interaction_type=InteractionType.RANDOM,
-            return_log_prob=True,
-            log_prob_key=keys.LOG_PROB,
-        )
+        read = {"logits": keys.LOGITS, "epsilon": keys.EPSILON, **({"mask": keys.ACTION_MASK} if masked else {})}
+        choice = action_choice(read, EpsilonGreedy, {})
         best = QValueModule(
             action_space="categorical",
             action_value_key=keys.LOGITS,

@@ -84,9 +84,7 @@ class SACAgent(Agent):
     @override
     def parts(self) -> list[list[nn.Parameter]]:
         """Parameters whose gradients are clipped separately: the policy's, the temperature, all others."""
-        alone = [list(self.actor_head.parameters()), [self.log_alpha]]
-        known = {id(parameter) for part in alone for parameter in part}
-        return [*alone, [parameter for parameter in self.parameters() if id(parameter) not in known]]
+        return self._and_others([list(self.actor_head.parameters()), [self.log_alpha]])
 
     @override
     def module_names(self) -> dict[nn.Parameter, str]:

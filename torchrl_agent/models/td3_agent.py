@@ -60,9 +60,7 @@ class TD3Agent(Agent):
     @override
     def parts(self) -> list[list[nn.Parameter]]:
         """Parameters whose gradients are clipped separately: the policy's, and all others."""
-        policy = list(self.actor_head.parameters())
-        known = set(map(id, policy))
-        return [policy, [parameter for parameter in self.parameters() if id(parameter) not in known]]
+        return self._and_others([list(self.actor_head.parameters())])
 
 
 class DeterministicPolicy(nn.Module):
@@ -70,7 +68,6 @@ class DeterministicPolicy(nn.Module):
 
     Args:
         network: maps [..., F] to [..., D].
-        action_range: range of the world's actions.
 
     Attributes:
         noise: standard deviation, [] in units of half the range; a tensor on the device, so that a schedule triggers no

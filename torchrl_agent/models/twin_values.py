@@ -46,8 +46,6 @@ class TwinValues(nn.Module):
     Args:
         width: size of their input, a continuous action included.
         out: number of discrete actions, or 1.
-        hidden: widths of hidden layers.
-        activation: activation of these layers.
     """
 
     def __init__(self, width: int, out: int, hidden: list[int], activation: str) -> None:
@@ -88,8 +86,6 @@ def check_values(algorithm: str, env: EnvBase, config: ModelConfig, sequential: 
 
     Args:
         algorithm: its short name, for the message.
-        env: the world.
-        config: the agent's networks.
         sequential: True if the agent has a memory or modules that foresee.
     """
     bounds = action_bounds(env)

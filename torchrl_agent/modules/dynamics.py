@@ -68,8 +68,6 @@ class WorldModel(nn.Module):
         belief_size: D.
         known_size: K, size of the agent's exact knowledge of itself.
         heads: number of choices of each discrete action.
-        config: sizes.
-        activation: activation of its networks.
         gamma: discount factor of imagined rewards.
         forecast_size: F, size of the forecast of others, which a belief then has behind its own D numbers (see
             :func:`dreaming_state`); 0 for a model without other agents.

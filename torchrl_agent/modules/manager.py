@@ -84,11 +84,7 @@ class Manager(AgentModule):
     If goals are options, one whose targets are met is not chosen, unless all are.
 
     Args:
-        env: the world.
-        config: goals.
         features: keys of its inputs, with their sizes.
-        activation: activation function of its networks.
-        gamma: discount factor.
 
     Raises:
         ValueError: the world has no such meters.
@@ -200,7 +196,6 @@ class Manager(AgentModule):
             rollout: with ``goal`` as it was recorded, and ``next`` with ``done`` and ``terminated``.
             reward: scaled rewards, [T, rows, 1].
             next_value: the manager's values after each step, [T, rows, 1].
-            lmbda: decay of the advantage estimate.
         """
         following = rollout.get(keys.NEXT)
         advantage, target = semi_markov_advantage(
@@ -268,14 +263,11 @@ def semi_markov_advantage(
     A'.
 
     Args:
-        reward: reward of each step.
         done: True where the episode ended with the step.
         decided: True where a goal was chosen before the step.
         value: the manager's value before each step.
         next_value: a value after each step, used where the episode was truncated or the rollout ends.
         terminated: True where the episode terminated, so that nothing follows.
-        gamma: discount factor.
-        lmbda: decay of the estimate.
 
     Returns:
         advantages (0 where nothing was decided) and targets of the manager's value.

@@ -250,7 +250,6 @@ def recurrence(
         size: size of its output, and of each state.
         in_key: key that it reads besides its states and ``is_init``.
         out_key: key that it writes besides ``("next", state)``.
-        device: device of its weights.
     """
     names = [keys.HIDDEN] if kind == "gru" else [keys.HIDDEN, keys.CELL]
     module = (GRU if kind == "gru" else LSTM)(

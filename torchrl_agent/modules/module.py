@@ -88,7 +88,6 @@ class AgentModule(TensorDictModuleBase):
             rollout: [T, rows], with :attr:`recorded_keys`.
             reward: scaled rewards [T, rows, 1].
             next_value: values after each step [T, rows, 1], by its :attr:`value_key`.
-            lmbda: decay of the advantage estimate.
         """
         return {}
 
@@ -212,7 +211,6 @@ def make_custom_module(name: str, config: Any, env: EnvBase, sizes: Mapping[Nest
     Args:
         name: name of the module, under ``model.custom_modules``.
         config: ``_target_`` and arguments.
-        env: the world.
         sizes: widths by key of the controller's inputs so far: the belief's mean, and outputs of the modules before it.
 
     Returns:

@@ -104,11 +104,8 @@ class Perception(AgentModule):
     ``visible`` [..., V] and ``number`` [..., V].
 
     Args:
-        env: the world.
         shapes: shapes of the observations that are joined, in their order.
-        config: sizes and encoders.
         memory: none, gru or lstm.
-        activation: activation of its networks.
         layer_norm: normalize embedding and output of the memory.
 
     Attributes:
@@ -192,7 +189,7 @@ class Perception(AgentModule):
             self.others, self.number = config.others, config.others_number
             self.slots = group[config.others_number].shape[-1]
             self.cue_size = shapes[config.others].numel() // self.slots
-            self.nobody = int(group[config.others_number].space.n) - 1
+            self.empty_slot = int(group[config.others_number].space.n) - 1
 
     @classmethod
     def build(cls, context: ModuleContext) -> Built:
@@ -223,7 +220,7 @@ class Perception(AgentModule):
                 "model.social_model.enabled needs a world that shows others (observations 'others' and "
                 "'others_number'): use world.observation=groups with several agents, or switch the social model off."
             )
-        return self.slots, self.cue_size, self.nobody
+        return self.slots, self.cue_size, self.empty_slot
 
     @spanned("perception")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -262,7 +259,7 @@ class Perception(AgentModule):
         """
         number = tensordict.get(self.number)
         shown = tensordict.get(self.others).unflatten(-1, (self.slots, self.cue_size))
-        return {"social_cues": shown, "number": number, "visible": number != self.nobody}
+        return {"social_cues": shown, "number": number, "visible": number != self.empty_slot}
 
     def embed(self, observation: Tensor) -> Tensor:
         """Features [..., E] of joined observations [..., F], each by its encoder, then fused."""

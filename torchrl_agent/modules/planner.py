@@ -52,10 +52,6 @@ class CrossEntropyPlanner(nn.Module):
 
     All draws use the same random numbers, made once from a fixed seed: a plan depends on nothing but belief and mask,
     whatever the batch, eager or compiled.
-
-    Args:
-        model: world model that it imagines with.
-        config: settings of the planner.
     """
 
     noise: Tensor

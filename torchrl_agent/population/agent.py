@@ -66,9 +66,7 @@ class MembersPolicy(TensorDictModuleBase):
     """Policies of all members, each for its part of the worlds.
 
     Args:
-        stack: stack of members.
         policy: the template's.
-        group: key of the agents' tensordict in a world of several.
     """
 
     def __init__(self, stack: Stack, policy: TensorDictModuleBase, group: str | None) -> None:
@@ -108,31 +106,30 @@ class SeatedPolicy(TensorDictModuleBase):
     depends on data.
 
     Args:
-        parties: players by their kinds; the policy of the first kind decides which keys are written. Keys that others
+        groups: players by their kinds; the policy of the first kind decides which keys are written. Keys that others
             do not write are 0 in their rows.
         scripted: scripted players of the world with the seats that they hold, bool [N, seats].
-        group: key of the agents' tensordict.
     """
 
     def __init__(
-        self, parties: Sequence[PolicyGroup], scripted: Sequence[tuple[TensorDictModuleBase, Tensor]], group: str
+        self, groups: Sequence[PolicyGroup], scripted: Sequence[tuple[TensorDictModuleBase, Tensor]], group: str
     ) -> None:
         super().__init__()
-        self.group, self.parties = group, [(stack, policy) for stack, policy, _ in parties]
+        self.group, self.policies = group, [(stack, policy) for stack, policy, _ in groups]
         self.players = [player for player, _ in scripted]
-        for index, party in enumerate(parties):
-            self.register_buffer(f"rows_{index}", party.rows.to(party.stack.flat.device), persistent=False)
+        for index, each in enumerate(groups):
+            self.register_buffer(f"rows_{index}", each.rows.to(each.stack.flat.device), persistent=False)
         for index, (_, seats) in enumerate(scripted):
             self.register_buffer(f"seats_{index}", seats, persistent=False)
-        readers = [*(policy for _, policy in self.parties), *self.players]
+        readers = [*(policy for _, policy in self.policies), *self.players]
         self.in_keys = list(dict.fromkeys(key for each in readers for key in each.in_keys))
-        self.out_keys = list(parties[0].policy.out_keys) if parties else [(group, keys.ACTION)]
+        self.out_keys = list(groups[0].policy.out_keys) if groups else [(group, keys.ACTION)]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the outputs of all players, for worlds [N]."""
         worlds, seats = tensordict.get(self.group).shape
         written: dict[NestedKey, Tensor] = {}
-        for index, (stack, policy) in enumerate(self.parties):
+        for index, (stack, policy) in enumerate(self.policies):
             rows = getattr(self, f"rows_{index}")
             seen = {}
             for key, value in entries(tensordict, policy.in_keys).items():
@@ -165,12 +162,10 @@ class LeagueAgent(MembersAgent):
     """Members that also play against frozen opponents.
 
     Args:
-        stack: stack of members.
         template: the agent whose architecture they have.
         seats: the holder of each seat.
         slots: past selves.
         present: copies of the present members, which exploiters meet.
-        scripted: scripted players of the world.
     """
 
     def __init__(
@@ -199,8 +194,8 @@ class LeagueAgent(MembersAgent):
 
     def _seated(self, policy: TensorDictModuleBase) -> SeatedPolicy:
         frozen = ((self.slots, self.seats.slots), (self.present, self.seats.present))
-        parties = [PolicyGroup(stack, self.template.policy, rows) for stack, rows in frozen if len(rows)]
+        groups = [PolicyGroup(stack, self.template.policy, rows) for stack, rows in frozen if len(rows)]
         device = self.stack.flat.device
         scripted = [(player, self.seats.scripted(index).to(device)) for index, player in enumerate(self.scripted)]
         assert self.group is not None
-        return SeatedPolicy([PolicyGroup(self.stack, policy, self.seats.members), *parties], scripted, self.group)
+        return SeatedPolicy([PolicyGroup(self.stack, policy, self.seats.members), *groups], scripted, self.group)

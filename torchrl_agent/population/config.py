@@ -155,10 +155,10 @@ def check_league(config: LeagueConfig, population: PopulationConfig) -> None:
 def _check_exploiters(config: LeagueConfig, population: PopulationConfig) -> None:
     if config.exploiters >= population.members:
         raise ValueError(
-            f"league.exploiters is {config.exploiters} of {population.members} members: leave somebody to exploit."
+            f"league.exploiters is {config.exploiters} of {population.members} members: leave one to be exploited."
         )
     if config.against:
-        raise ValueError("league.against says whom all meet, so there is nobody to exploit: set league.exploiters=0.")
+        raise ValueError("league.against says whom all meet, so exploiters have no opponent: set league.exploiters=0.")
     if population.evolve != "none":
         raise ValueError("league.exploiters would be copied by population.evolve: use one of both.")
 
@@ -180,7 +180,7 @@ def check_population(config: PopulationConfig, total_frames: int) -> None:
     _check_genes(config)
     if config.evolve == "pbt" and int(config.replace * config.members) < 1:
         raise ValueError(
-            f"population.replace={config.replace:g} of {config.members} members is nobody: give a larger share, or "
+            f"population.replace={config.replace:g} of {config.members} members replaces none: give a larger share, or "
             "more members."
         )
     if config.evolve == "genetic":

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from torchrl_agent.population.config import NEUTRAL, GeneConfig, PopulationConfig
 from torchrl_agent.population.genes import cross, genetic
@@ -50,9 +51,7 @@ class Evolution:
     """Genes of the members, and the evolution steps that judge members and change genes.
 
     Args:
-        config: rules and bounds.
         configured: configured values, for genes that do not differ.
-        seed: seed of the random choices.
 
     Attributes:
         genes: genes of the members.
@@ -150,7 +149,7 @@ class Evolution:
         Raises:
             ValueError: other genes were saved.
         """
-        state = _on_cpu(state)
+        state = tree_map_only(Tensor, Tensor.cpu, state)
         if state["genes"].keys() != self.genes.keys():
             saved = ", ".join(state["genes"]) or "none"
             raise ValueError(f"the saved members have the genes {saved}, these {', '.join(self.genes) or 'none'}")
@@ -214,7 +213,6 @@ def pbt(fitness: Tensor, random: torch.Generator, replace: float = 0.25, margin:
 
     Args:
         fitness: [P]; a member with NaN is neither replaced nor a source.
-        random: generator that draws the sources.
         replace: fraction of the members at the bottom that may be replaced.
         margin: standard deviations of fitness by which a source must lead.
 
@@ -252,11 +250,8 @@ def deviate(values: Tensor, gene: GeneConfig, sigma: float, chance: float, rando
     """Genes [P], each moved with the given chance by a normal deviate, within its bounds.
 
     Args:
-        values: values of the gene.
-        gene: its bounds and scale.
         sigma: standard deviation as a fraction of the way between the bounds.
         chance: probability of each value to move.
-        random: generator of the draws.
     """
     low, high = _bounds(gene)
     steps = torch.randn(values.shape, generator=random, dtype=torch.float64) * sigma * (high - low)
@@ -268,15 +263,6 @@ def place_of(values: Tensor, gene: GeneConfig) -> Tensor:
     """Places of values between a gene's bounds on its scale, 0 to 1."""
     low, high = _bounds(gene)
     return (_straight(values, gene) - low) / (high - low)
-
-
-def _on_cpu(value: Any) -> Any:
-    """Plain values whose tensors are on the CPU."""
-    if isinstance(value, Tensor):
-        return value.cpu()
-    if isinstance(value, dict):
-        return {name: _on_cpu(each) for name, each in value.items()}
-    return [_on_cpu(each) for each in value] if isinstance(value, list) else value
 
 
 def _bounds(gene: GeneConfig) -> Tensor:

@@ -41,7 +41,6 @@ def check_genes(config: PopulationConfig, numbers: Iterable[str], traits: Iterab
     """Check that a configuration's genes are numbers that members of one program may differ in.
 
     Args:
-        config: configuration of the population.
         numbers: those of :data:`NUMBERS` that the algorithm has.
         traits: of the people in the members' worlds; besides, there is the neutral gene.
         has_modules: the agent has modules with losses of their own.
@@ -82,8 +81,6 @@ def genetic(
     Args:
         fitness: [P]; a member with NaN neither has children nor is replaced.
         genes: places of the genes between their bounds, [G, P].
-        config: fraction and pairing of the parents.
-        random: generator that draws the parents.
         partners: partner of each member, int64 [P], itself where it has none; lasting couples are written there.
 
     Returns:

@@ -91,7 +91,6 @@ def inherit(
     """Apply an evolution step to the rows of members.
 
     Args:
-        algorithm: algorithm of the members.
         step: the evolution step; copies are of the first parent, with its statistics and its optimizer.
         how: one of :data:`~torchrl_agent.population.config.INHERITANCES`, the weights of those with two parents.
         newborn: makes the algorithm of a child with fresh weights.

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from torchrl_agent import keys
 from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
@@ -32,10 +33,7 @@ class League:
     """Opponents of a population's members, and results of games; independent of worlds, policies and learning.
 
     Args:
-        config: opponents of the members.
         seats: holder of each seat, see :func:`make_seats`.
-        stack: the members.
-        seed: seed of the draws.
 
     Attributes:
         pool: past selves.
@@ -214,10 +212,7 @@ class League:
         for name, stack in self._stacks().items():
             stack.load_state_dict(state[name])
         self.standings.load_state_dict(state["standings"])
-        ratings = {
-            name: value.cpu() if isinstance(value, Tensor) else value for name, value in state["ratings"].items()
-        }
-        self.ratings = Ratings(**ratings)
+        self.ratings = Ratings(**tree_map_only(Tensor, Tensor.cpu, state["ratings"]))
         self.held.copy_(state["held"])
         self.clean.copy_(state["clean"])
         self.random.set_state(state["random"].cpu())

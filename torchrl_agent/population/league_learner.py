@@ -38,11 +38,7 @@ class LeagueLearner(PopulationLearner):
     Args:
         env: worlds of all members, with two seats.
         algorithms: one per member, with its fresh agent and for the rows that it learns from.
-        config: evolution of the members.
-        league: opponents of the members.
         seats: holder of each seat, see :func:`~torchrl_agent.population.league.make_seats`.
-        seed: seed of the choices of evolution and of the league.
-        total_frames, experiment, newborn: as for :class:`~torchrl_agent.population.learner.PopulationLearner`.
 
     Attributes:
         league: past selves, standings and ratings.

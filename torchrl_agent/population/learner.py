@@ -46,10 +46,7 @@ class PopulationLearner(Learner):
     Args:
         env: the worlds of all members of this rank.
         algorithms: one per member of this rank, with its fresh agent and for its part of the worlds.
-        config: evolution of the members.
-        seed: seed of the choices of evolution.
         total_frames: of each member.
-        experiment: the experiment that it was made from.
         newborn: makes an algorithm like these, with an agent made with the given seed, for a child that inherits no
             weights.
 

@@ -18,10 +18,6 @@ FLOOR = 1e-3
 class Pool:
     """Snapshots of members, at most ``size``.
 
-    Args:
-        stack: the members.
-        size: number of places.
-
     Attributes:
         snapshots: the weights, a row for each place.
         owner: the member that each was, int64 [size]; :data:`FREE` where there is none.
@@ -43,7 +39,6 @@ class Pool:
         """Add a snapshot of a member; return its place.
 
         Args:
-            member: number of the member.
             frames: frames that it has seen.
             shares: fractions of the points that each player of the league takes from each snapshot, [players, size]. If
                 no place is free, one of the two snapshots with the most similar results is removed, unless it is the

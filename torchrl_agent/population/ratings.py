@@ -36,9 +36,6 @@ class Ratings(NamedTuple):
 class Standings:
     """Points that players took from each other, older ones counting less.
 
-    Args:
-        players: number of places.
-
     Attributes:
         points: points that the row took from the column, a draw counting 1/2, float64 [M, M].
         games: games of both, float64 [M, M].

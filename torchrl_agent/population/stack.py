@@ -180,7 +180,6 @@ class RowAdam:
     Args:
         flat: the parameters that learn.
         ranges: of the columns whose gradient is clipped together, the first and the one after the last.
-        epsilon: in the denominator.
         weight_decay: fraction of the learning rate by which a step shrinks the parameters.
 
     Attributes:

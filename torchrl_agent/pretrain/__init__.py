@@ -44,7 +44,7 @@ from torchrl_agent.training.evaluator import evaluate_policy, summarize
 from torchrl_agent.training.metrics import to_host
 from torchrl_agent.transforms import RewardScaler
 
-LOOKS = 20
+REPORTS = 20
 """Number of rows of metrics.csv, each with an evaluation on the validation worlds."""
 
 __all__ = ["PretrainConfig", "learn", "make_updater", "prepare", "pretrain", "switch_on"]
@@ -81,7 +81,6 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     Args:
         module: one of ``MODULES``, or one of ``model.custom_modules`` with a loss.
         experiment: world, agent, and length and discount of PPO's rollouts; ``pretrained`` and ``frozen`` apply too.
-        config: settings of the pre-training.
         output: a new folder; by default ``runs/pretrain-MODULE-<time>``.
 
     Returns:
@@ -102,7 +101,7 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     writer = MetricsWriter(folder, tensorboard=False)
     updater = make_updater(lesson, config.learning_rate, experiment.acceleration.update)
     for update, learned, last in learn(lesson, updater, data, config):
-        best.look(update, last)
+        best.consider(update, last)
         validation = {f"validation/{name}": value for name, value in last.items()}
         writer.write(update * _batch(data, config) * data.train.shape[1], {"update": update, **learned, **validation})
     best.restore()
@@ -144,10 +143,10 @@ def make_updater(lesson: Lesson, learning_rate: float, compile: bool) -> Updater
 def learn(
     lesson: Lesson, updater: Updater, data: Sequences, config: PretrainConfig
 ) -> Iterator[tuple[int, dict[str, float], dict[str, float]]]:
-    """Make the updates; yield, about :data:`LOOKS` times, the number of the last one, its losses (``train/...``) and
+    """Make the updates; yield, about :data:`REPORTS` times, the number of the last one, its losses (``train/...``) and
     those of the validation worlds.
     """
-    every = max(1, config.updates // LOOKS)
+    every = max(1, config.updates // REPORTS)
     shown: dict[str, str] = {}
     with Progress(config.updates, "update") as progress:
         for update in range(1, config.updates + 1):

@@ -62,9 +62,6 @@ def choose_players(
     """Return the named policies of a world; by default its first (the expert) and, unless imitated, random actions.
 
     Args:
-        env: the world.
-        names: names of the policies.
-        imitate: True if they are to be imitated.
         disturbed: fraction of steps in which they act randomly instead, in stretches.
 
     Raises:
@@ -93,9 +90,7 @@ class Disturbed(TensorDictModuleBase):
     its place. Its actions and their outcomes are so recorded in many more states than it reaches by itself.
 
     Args:
-        player: the policy.
         other: the policy that acts in a stretch, such as random actions.
-        env: their world.
         share: fraction of the steps that are in a stretch, 0 to :data:`MOST_DISTURBED`.
     """
 
@@ -129,7 +124,6 @@ def collect(
     Args:
         env: the same world object that the policies were made for.
         agent: agent whose inputs are recorded.
-        players: policies by name.
         frames: least number of steps, summed over worlds.
         length: T; whole sequences are recorded.
         goals: also run the agent, to record the goals that its manager would choose.
@@ -170,10 +164,7 @@ def make_sequences(
     Args:
         rollout: from :func:`collect`, [steps, rows].
         agent: agent whose normalizer is updated.
-        worlds: number of worlds.
-        players: names of the policies.
         length: T.
-        scaler: scaler of the rewards.
 
     Raises:
         ValueError: too few worlds to hold some out.

@@ -121,7 +121,7 @@ class Best:
         self.lesson = lesson
         self._keep(0, losses)
 
-    def look(self, update: int, losses: dict[str, float]) -> None:
+    def consider(self, update: int, losses: dict[str, float]) -> None:
         """Keep the current weights if they are better."""
         if total_loss(losses) < total_loss(self.losses):
             self._keep(update, losses)

@@ -43,9 +43,7 @@ def profile_training(experiment: Experiment, output: Path, iterations: int = 1, 
     (for chrome://tracing or ui.perfetto.dev) to a folder.
 
     Args:
-        experiment: experiment to train, compiled or not.
         output: the folder, made if it is missing.
-        iterations: iterations to profile.
         top: number of operators to keep.
 
     Raises:

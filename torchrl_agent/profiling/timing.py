@@ -11,8 +11,6 @@ import torch
 WARMUP = 4
 """Number of calls before the clock starts: the first ones compile, and CUDA graphs are captured at the fourth."""
 ROUNDS = 3
-LARGE = 1024
-"""Rows and columns of the matrices whose product measures the machine's peak; a few of them fit into caches."""
 
 
 def seconds_per_call(function: Callable[[], Any], seconds: float, device: torch.device) -> float:
@@ -29,14 +27,6 @@ def seconds_per_call(function: Callable[[], Any], seconds: float, device: torch.
             synchronize(device)
         best = min(best, (time.perf_counter() - start) / calls)
     return best
-
-
-def peak_flops(seconds: float, device: torch.device) -> float:
-    """Return the machine's peak: operations per second of a product of two large float32 matrices, with the process's
-    threads and precision of products.
-    """
-    matrix = torch.rand(LARGE, LARGE, device=device)
-    return 2 * LARGE**3 / seconds_per_call(lambda: matrix @ matrix, seconds, device)
 
 
 def synchronize(device: torch.device) -> None:

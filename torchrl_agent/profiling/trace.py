@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ITERATION = "iteration"
-OPTIMISER_STEP = "Optimizer.step#Adam.step"
+OPTIMIZER_STEP = "Optimizer.step#Adam.step"
 """Name of PyTorch's own range around an optimizer's step."""
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -99,11 +99,11 @@ def summarize(events: list[Event]) -> list[Range]:
     result: dict[str, Range] = {}
     around: list[tuple[float, str]] = []
     spans = (event for event in events if event.kind == "user_annotation")
-    ours = [event for event in spans if event.name == OPTIMISER_STEP or "#" not in event.name]
+    ours = [event for event in spans if event.name == OPTIMIZER_STEP or "#" not in event.name]
     for event in sorted(ours, key=_outer_first):
         while around and around[-1][0] <= event.start:
             around.pop()
-        name = "optimizer" if event.name == OPTIMISER_STEP else event.name
+        name = "optimizer" if event.name == OPTIMIZER_STEP else event.name
         path = f"{around[-1][1]}/{name}" if around else name
         around.append((event.end, path))
         entry = result.setdefault(path, Range(path, 0, 0.0, 0.0, 0.0))

@@ -76,10 +76,10 @@ def _played_again(env: EnvBase, group: str | None, game: dict[str, Any], path: P
         episode = game["episodes"][0]
         if not {START, SEATS, END} <= episode.keys():
             raise RecordingError(f"{path} is no game of a person: save one in a page of 'torchrl-agent play'.")
-        told, name = game["world"]["name"], world_name(env)
-        if told != name:
+        played, name = game["world"]["name"], world_name(env)
+        if played != name:
             raise RecordingError(
-                f"{path} was played in {told}, and this configuration has {name}: name the one that was played."
+                f"{path} was played in {played}, and this configuration has {name}: name the one that was played."
             )
         actions = torch.tensor([[each["action"][0] for each in here] for here in episode["thoughts"]])
         rollout = _play(env, group, _start(env, game), actions)

@@ -16,11 +16,10 @@ from torchrl_agent.explain.episode import Episode
 from torchrl_agent.explain.evidence import read_from_belief
 from torchrl_agent.explain.reference import Reference
 from torchrl_agent.explain.thinking import probabilities_of, thought_of
-from torchrl_agent.explain.thought import Belief, Futures, Goal, Others, Thought
+from torchrl_agent.explain.thought import Belief, Futures, Goal, Others, Thought, plain
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.planned_policy import acting_actor
 from torchrl_agent.modules.specs import action_bounds, action_heads, mixed_choices
-from torchrl_agent.replay.record import plain
 
 POSITION = ("position x", "position y")
 """Names of an agent's own place, each from 0 to 1 across the world."""
@@ -40,10 +39,7 @@ def minds(
     """Return the thoughts of an episode by step and agent, None after an agent's end.
 
     Args:
-        env: the world, with the agent's transforms.
-        agent: who thought.
         episode: all of its steps are kept.
-        world: its row.
         unit: the world's reward that is one of the agent's units.
         whole: record everything; else choice, value, reward and goal alone.
         reference: what is usual of the healthy agent, for the diagnosis.

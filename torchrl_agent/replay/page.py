@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import html
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent.core.checkpoint import write_text
+from torchrl_agent.explain.page import write_html
 from torchrl_agent.replay.record import pack
 
 HERE = Path(__file__).parent
@@ -32,10 +33,7 @@ def as_page(record: dict[str, Any]) -> str:
         "SCRIPT": "\n".join(map(read_part, PLAY if plays else REPLAY)),
         "RECORD": base64.b64encode(pack(record)).decode(),
     }
-    page = read_part("page.html")
-    for name, text in parts.items():
-        page = page.replace(f"%%{name}%%", text)
-    return page
+    return filled("page.html", parts)
 
 
 def write_page(record: dict[str, Any], path: Path) -> Path:
@@ -44,14 +42,15 @@ def write_page(record: dict[str, Any], path: Path) -> Path:
     Raises:
         ValueError: the name does not end in .html, or it cannot be written there.
     """
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"the page cannot be written as {path.name!r}: use a name that ends in .html.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, as_page(record))
-    except (OSError, ValueError):
-        raise ValueError(f"{path} cannot be written: choose another file with --output.") from None
-    return path
+    return write_html(as_page(record), path)
+
+
+def filled(template: str, parts: Mapping[str, str]) -> str:
+    """Return a template of a page with texts in place of its ``%%NAME%%``."""
+    page = read_part(template)
+    for name, text in parts.items():
+        page = page.replace(f"%%{name}%%", text)
+    return page
 
 
 def read_part(name: str | Path) -> str:

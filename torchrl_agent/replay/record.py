@@ -7,29 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from torchrl_agent.core.checkpoint import write_atomically
+from torchrl_agent.core.checkpoint import write_output
 from torchrl_agent.explain.thought import Names
 
 FORMAT, VERSION = "torchrl_agent.replay", 1
 """Name and version of the format: a reader refuses a newer version."""
-DIGITS = 3
-"""Decimals of numbers."""
-
-
-def plain(value: Any, digits: int = DIGITS) -> Any:
-    """Return tensors and nested values as values of JSON, with numbers rounded; NaN and infinity become None."""
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().tolist()
-    if isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
-            return None
-        rounded = round(value, digits)
-        return int(rounded) if rounded == int(rounded) else rounded
-    if isinstance(value, dict):
-        return {name: plain(part, digits) for name, part in value.items()}
-    return [plain(part, digits) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def hexadecimal_of(names: Names) -> dict[str, str]:
@@ -51,12 +33,7 @@ def write_record(record: dict[str, Any], path: Path) -> Path:
     """
     if not path.name.endswith(".json.gz"):
         raise ValueError(f"the record cannot be written as {path.name!r}: use a name that ends in .json.gz.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda temporary: temporary.write_bytes(pack(record)))
-    except (OSError, ValueError):
-        raise ValueError(f"{path} cannot be written: choose another file with --record.") from None
-    return path
+    return write_output(path, lambda temporary: temporary.write_bytes(pack(record)), "--record")
 
 
 def read_record(path: Path | str) -> dict[str, Any]:

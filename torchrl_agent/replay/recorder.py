@@ -19,14 +19,15 @@ from torchrl_agent.core.checkpoint import checkpoints, find_checkpoint, frames_o
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.run_names import find_run, run_name_of
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.explain import reward_unit
+from torchrl_agent.explain import check_evaluation_world, reward_unit
 from torchrl_agent.explain.episode import number_of_agents, play_episode
 from torchrl_agent.explain.reference import Reference, find_reference
 from torchrl_agent.explain.thinking import known_names, world_names
+from torchrl_agent.explain.thought import plain
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import action_bounds, action_heads
 from torchrl_agent.replay.minds import POSITION, minds, modules_of
-from torchrl_agent.replay.record import hexadecimal_of, plain
+from torchrl_agent.replay.record import hexadecimal_of
 from torchrl_agent.replay.what_if import Counterfactuals, Start
 from torchrl_agent.runs.film import film_rate, film_world
 from torchrl_agent.runs.load import load_agent
@@ -85,12 +86,7 @@ def record_run(
     with Progress(len(chosen), "episode", "recording", leave=False) as progress:
         for number, path in enumerate(chosen):
             experiment, agent = load_agent(path, "cpu", which, tuple(overrides), trust=trust)
-            if config.world >= experiment.evaluation.episodes:
-                count = experiment.evaluation.episodes
-                raise ValueError(
-                    f"there is no evaluation world {config.world}: the run has {count}, choose a --world of 0 to "
-                    f"{count - 1}."
-                )
+            check_evaluation_world(experiment, config.world)
             unit, reference = reward_unit(experiment, path), find_reference(path)
             recorder = _Recorder(experiment, agent.eval(), config, unit, reference)
             episodes.append({"checkpoint": path.name, "frames": frames_of(path)} | recorder.episode(path == chosen[-1]))

@@ -15,7 +15,7 @@ from typing_extensions import override
 from torchrl_agent.core.checkpoint import CheckpointError, checkpoints, frames_of
 from torchrl_agent.core.run_names import CONFIG, run_name_of
 from torchrl_agent.core.text import to_json
-from torchrl_agent.replay.page import as_page, read_part
+from torchrl_agent.replay.page import as_page, filled, read_part
 from torchrl_agent.replay.recorder import RecordConfig, record_run
 from torchrl_agent.runs.report import METRIC, learning_curve
 
@@ -30,7 +30,6 @@ class Watcher:
     """Reader of a run's files; the training notices nothing of it.
 
     Args:
-        run: folder of the run.
         config: extent of the replays; each is of one checkpoint.
 
     Raises:
@@ -46,7 +45,7 @@ class Watcher:
         """Reason why the newest checkpoint has no replay."""
         self._seen: set[str] = set()
 
-    def look(self) -> None:
+    def record_newest(self) -> None:
         """Record the newest checkpoint, if it is a new one."""
         newest = next(reversed(checkpoints(self.run / "checkpoints")), None)
         if newest is None or newest.name in self._seen:
@@ -73,19 +72,14 @@ class Watcher:
 
     def page(self) -> str:
         """Return the page, which asks for the state again and again."""
-        parts = {"TITLE": html.escape(run_name_of(self.run)), "STYLE": read_part("page.css")}
-        parts["SCRIPT"] = read_part("watch.js")
-        page = read_part("watch.html")
-        for name, text in parts.items():
-            page = page.replace(f"%%{name}%%", text)
-        return page
+        title, style, script = html.escape(run_name_of(self.run)), read_part("page.css"), read_part("watch.js")
+        return filled("watch.html", {"TITLE": title, "STYLE": style, "SCRIPT": script})
 
 
 def make_server(watcher: Watcher, port: int) -> ThreadingHTTPServer:
     """Return a server of the page, which accepts connections from this machine alone.
 
     Args:
-        watcher: of the run.
         port: 0 for any free one.
 
     Raises:
@@ -131,10 +125,8 @@ def follow(watcher: Watcher, every: float, stopped: threading.Event) -> None:
     """Look for new checkpoints until it is stopped.
 
     Args:
-        watcher: of the run.
-        every: seconds between two looks.
-        stopped: set from outside.
+        every: seconds between two checks.
     """
     while not stopped.is_set():
-        watcher.look()
+        watcher.record_newest()
         stopped.wait(every)

@@ -14,9 +14,9 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
 from torchrl_agent.core.abilities import inner_world
+from torchrl_agent.explain.thought import plain
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.planned_policy import acting_policy
-from torchrl_agent.replay.record import plain
 
 ROWS = 512
 """Largest number of worlds that are played on at once."""
@@ -37,9 +37,7 @@ class Counterfactuals:
     Args:
         make: makes worlds like it, with the agent's transforms, for a number of worlds.
         agent: plays on, with the most likely actions.
-        agents: number of agents in a world.
         actions: number of actions (of the first head).
-        ahead: number of steps.
         position: places of x and y in an agent's own state; None where it has none.
         unit: the world's reward that is one of the agent's units.
     """

@@ -55,12 +55,10 @@ def film_policy(
 
     Args:
         env: a world with few rows.
-        policy: writes actions.
         path: ``.gif``, or ``.mp4`` with the extra ``video``.
         steps: longest film, in steps of the game; it ends early when every world has finished an episode.
         every: steps of the game between two pictures, or one step of the world where that is longer; by default so that
             a second has about 20 pictures at most. The film's length does not depend on it.
-        deterministic: take the most likely action.
         acceleration: on CUDA, what to capture.
         fps: steps of the game per second of the film; by default the world's rate (:func:`film_rate`).
         best_from: a seed to show the best world alone (:func:`best_world`); None for all worlds.

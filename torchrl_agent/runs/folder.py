@@ -16,7 +16,7 @@ from torchrl_agent.core.checkpoint import SOURCE, checkpoints, read_json, versio
 from torchrl_agent.core.run_names import check_run_name
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.runs.locks import LOCK, HeldError, Locks
-from torchrl_agent.runs.members import FOLDER
+from torchrl_agent.runs.members import FOLDER, member_folders
 
 WRITTEN = (
     "checkpoints",
@@ -52,7 +52,6 @@ def new_run(experiment: Experiment, locks: Locks, here: Path | None = None) -> P
 
     Args:
         experiment: experiment of the run; its ``run.name`` is set.
-        locks: locks of this training.
         here: folder in which ``run.folder`` lies unless it is absolute; by default the working directory.
 
     Raises:
@@ -180,7 +179,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 def hold_run(folder: Path, locks: Locks) -> None:
     """Hold the folder of a run that goes on, and those of its members."""
-    for place in (folder, *sorted((folder / FOLDER).glob("[0-9]*"))):
+    for place in (folder, *member_folders(folder)):
         locks.hold(place)
 
 

@@ -36,9 +36,6 @@ def play_live(
 
     Args:
         env: a world of :func:`live_world`; one with ``draw`` gets a :class:`Window`.
-        policy: writes actions.
-        steps: largest number of steps.
-        deterministic: take the most likely action.
         fps: steps per second in a :class:`Window`; by default the world's rate.
 
     Raises:
@@ -65,9 +62,6 @@ def play_live(
 
 class Window:
     """A window of matplotlib's that shows one picture after another.
-
-    Args:
-        title: of the window.
 
     Raises:
         ValueError: there is no display.

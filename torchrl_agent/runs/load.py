@@ -7,10 +7,11 @@ from pathlib import Path
 
 from torchrl_agent.core.checkpoint import CheckpointError, find_checkpoint, load_checkpoint
 from torchrl_agent.core.devices import resolve_device, use_device
-from torchrl_agent.core.run_names import find_run
+from torchrl_agent.core.run_names import CONFIG, find_run, folder_of
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.runs.members import find_member
+from torchrl_agent.transforms import RewardScaler
 
 
 def load_agent(
@@ -33,7 +34,7 @@ def load_agent(
     """
     run = find_run(run) if member is None else find_member(find_run(run), member)
     path = find_checkpoint(run, which)
-    config = (run if run.is_dir() else path.parent.parent) / "config.yaml"
+    config = folder_of(run) / CONFIG
     if not config.is_file():
         raise ValueError(
             f"there is no {config}, which says what agent {path} holds: give a run folder, or a checkpoint inside one."
@@ -52,6 +53,14 @@ def load_agent(
             "if that is it, observations have changed since: use the version of the code that code.json names."
         ) from None
     return experiment, agent
+
+
+def load_reward_scaler(experiment: Experiment, run: Path, which: str = "last") -> RewardScaler:
+    """The scaler of the rewards that a run's agent has learned from."""
+    scaler = RewardScaler(1, experiment.algorithm.gamma, enabled=experiment.algorithm.scale_rewards)
+    state = load_checkpoint(find_checkpoint(run, which))["algorithm"]["reward_scaler"]
+    scaler.load_state_dict({**state, "returns": scaler.returns})
+    return scaler
 
 
 load = load_agent

@@ -51,8 +51,6 @@ class MembersWriter:
     Nothing is written before :meth:`begin`.
 
     Args:
-        folder: folder of the population's run.
-        learner: the population.
         resumed: True if it goes on from a checkpoint in the folder.
 
     Raises:
@@ -167,13 +165,18 @@ def member_folder(run: Path, member: int) -> Path:
     return run / FOLDER / f"{member:02d}"
 
 
+def member_folders(run: Path) -> list[Path]:
+    """The folders of the members of a run, by their numbers; none if it is no population's."""
+    return sorted((run / FOLDER).glob("[0-9]*"))
+
+
 def find_member(run: Path, member: int | str) -> Path:
     """The folder of an existing member, by its number, or that of the run itself for ``best``: it holds that agent.
 
     Raises:
         ValueError: the run is no population's, or has no such member.
     """
-    known = sorted((run / FOLDER).glob("[0-9]*"))
+    known = member_folders(run)
     if not known:
         raise ValueError(f"{run} is not the run of a population, it has no {FOLDER}: leave --member out.")
     if member == BEST:

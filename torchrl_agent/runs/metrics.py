@@ -156,7 +156,6 @@ class EventsWriter:
     metrics in ``CHANGES``, and the events of an episode, if worlds have any.
 
     Args:
-        folder: folder of the run.
         resumed_at: number of frames of the checkpoint that a run goes on from; newer lines are dropped.
 
     Raises:

@@ -27,7 +27,6 @@ def write_model_card(folder: Path, experiment: Experiment, summary: dict[str, An
 
     Args:
         folder: folder of the run; versions and commit are those of its code.json.
-        experiment: the experiment that was trained.
         summary: content of summary.json.
     """
     write_text(folder / "README.md", model_card(folder, experiment, summary))

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.toolkit.plain_yaml import read_yaml
-from torchrl_agent.core.checkpoint import MODULE_FILE, read_json, write_atomically
+from torchrl_agent.core.checkpoint import MODULE_FILE, read_json, write_output
 from torchrl_agent.core.run_names import find_run, run_name_of
 from torchrl_agent.core.tables import aligned, interquartile_mean, markdown
 from torchrl_agent.runs.metrics import read_metrics
@@ -77,7 +77,6 @@ def plot(folders: Sequence[Path], metrics: Sequence[str], output: Path, x: str =
     """Draw learning curves into ``output``, one panel per metric, and return its path.
 
     Args:
-        folders: run folders.
         metrics: columns of ``metrics.csv``.
         output: the file; its suffix is the format.
         x: horizontal axis, one of :data:`AXES`.
@@ -370,7 +369,6 @@ def write_figure(figure: Figure, output: Path, about: dict[str, str] | None = No
     """Write a figure, atomically, and return its path.
 
     Args:
-        figure: the figure to write.
         output: the file; its suffix is the format.
         about: metadata in words that the format knows, such as ``Title`` and ``Description``.
         option: of the command that named the file, for the error.
@@ -379,9 +377,4 @@ def write_figure(figure: Figure, output: Path, about: dict[str, str] | None = No
         ValueError: the file cannot be written.
     """
     form = output.suffix[1:].lower()
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(output, lambda file: figure.savefig(file, format=form, dpi=150, metadata=about))
-    except (OSError, ValueError):
-        raise ValueError(f"{output} cannot be written: choose another file with {option}.") from None
-    return output
+    return write_output(output, lambda file: figure.savefig(file, format=form, dpi=150, metadata=about), option)

@@ -25,7 +25,7 @@ from torchrl_agent.runs.folder import hold_run, new_run, read_summary, run_to_go
 from torchrl_agent.runs.locks import Locks
 from torchrl_agent.runs.metrics import check_wandb
 from torchrl_agent.runs.stopping import DelayedSignals
-from torchrl_agent.runs.writer import RunWriter, SilentWriter, save_learner
+from torchrl_agent.runs.writer import OtherRankWriter, RunWriter, save_learner
 from torchrl_agent.training.actor_learner import RemoteCollector
 from torchrl_agent.training.collector import finished_episodes
 from torchrl_agent.training.learner import Learner
@@ -47,7 +47,6 @@ def train(
     Several ranks train it together inside :func:`torchrl_agent.core.ranks.started`; the first one writes.
 
     Args:
-        experiment: the experiment to train.
         resume: a run folder to continue in (from its last checkpoint); by default as ``run.resume`` says.
         on_iteration: called after every iteration, once it is recorded.
         on_episode: called with the statistics of each episode that ended in it, such as ``return`` and ``length``.
@@ -188,16 +187,16 @@ def _last_state(experiment: Experiment, folder: Path, its_own: bool) -> dict[str
 
 def _make_writer(
     experiment: Experiment, learner: Learner, folder: Path | None, locks: Locks, here: Path
-) -> RunWriter | SilentWriter:
+) -> RunWriter | OtherRankWriter:
     """Writer of the run that goes on in this folder, or of a new one: on the first rank."""
     if ranks.rank() > 0:
-        return SilentWriter(learner)
+        return OtherRankWriter(learner)
     if folder is None:
         return RunWriter(new_run(experiment, locks, here), learner, False, locks)
     return RunWriter(here / folder, learner, True, locks)
 
 
-def _next(iterations: Iterator[Iteration], writer: RunWriter | SilentWriter) -> Iteration | None:
+def _next(iterations: Iterator[Iteration], writer: RunWriter | OtherRankWriter) -> Iteration | None:
     """The next iteration, recorded before a signal acts; None after the last one."""
     with DelayedSignals() as signals, writer.iterating():
         try:

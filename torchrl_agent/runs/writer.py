@@ -37,8 +37,6 @@ class RunWriter:
     Ctrl-C or by closing the generator, it does what :meth:`stop` does.
 
     Args:
-        folder: folder of the run.
-        learner: the learner that trains.
         resumed: True if the learner goes on from a checkpoint in the folder.
         locks: locks that hold the folder; released when the context is left.
 
@@ -229,19 +227,16 @@ class RunWriter:
             return None
 
 
-class SilentWriter:
+class OtherRankWriter:
     """Counterpart, on every other rank, of the first rank's :class:`RunWriter`. It writes nothing, but takes part in
     the collective operations of a checkpoint: it sends this rank's worlds.
-
-    Args:
-        learner: the learner that trains.
     """
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
         self._saved_frames = learner.frames
 
-    def __enter__(self) -> SilentWriter:
+    def __enter__(self) -> OtherRankWriter:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -290,15 +290,15 @@ def _tables(thought, title):
 
 
 def test_another_world_and_silent_modules_are_opened_too(town_run, thought, capsys):
-    silent = explain(town_run, STEP, WORLD, AGENT, "cpu", overrides=["world.rules.max_steps=7"], silent=["manager"])
+    silent = explain(town_run, STEP, WORLD, AGENT, "cpu", overrides=["world.rules.max_steps=7"], ablated=["manager"])
     assert silent.length == 7 and thought.length == 9
-    assert "nobody hears: manager" in as_text(silent, []) and "nobody hears" not in as_text(thought, [])
-    heard, unheard = (explain(town_run, 0, WORLD, AGENT, "cpu", silent=names) for names in ([], ["manager"]))
+    assert "ablated: manager" in as_text(silent, []) and "ablated" not in as_text(thought, [])
+    heard, unheard = (explain(town_run, 0, WORLD, AGENT, "cpu", ablated=names) for names in ([], ["manager"]))
     torch.testing.assert_close(heard.goal.probabilities, unheard.goal.probabilities)  # it thinks all the same
     assert not torch.equal(heard.probabilities[0], unheard.probabilities[0])
     options = ["--step", "2", "--device", "cpu", "--without", "social_model", "world.rules.max_steps=7"]
     assert cli.main(["explain", str(town_run), *options]) == 0
-    assert "(steps 0 to 6 of its episode; nobody hears: social_model)" in capsys.readouterr().out
+    assert "(steps 0 to 6 of its episode; ablated: social_model)" in capsys.readouterr().out
 
 
 def test_parts_of_missing_modules_are_missing(thought):

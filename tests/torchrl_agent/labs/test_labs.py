@@ -8,13 +8,12 @@ import re
 import pytest
 import torch
 
-from benchmarks.labs import COST, RESTORED, WRONG, judged, rows
+from benchmarks.labs import COST, RESTORED, WRONG, Beside, judged, rows
 from benchmarks.results_page import RESULTS
 from torchrl_agent import cli, load_agent
 from torchrl_agent.core.run_names import SHIPPED
 from torchrl_agent.explain.reference import find_reference
 from torchrl_agent.labs import LABS, Answer, answer, check, find_lab, read_answer, record_lab, sentences, sheet
-from torchrl_agent.labs.admission import Beside
 from torchrl_agent.labs.faults import FAULTS
 from torchrl_agent.labs.lab import Lab
 from torchrl_agent.labs.repairs import RETRAIN

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
+from benchmarks.evolution import judge_members
 from torchrl_agent import Experiment, cli, train
-from torchrl_agent.experiment.judging import judge_members
 from torchrl_agent.loop import iterate
 from torchrl_agent.population.config import FamilyConfig, GeneConfig, PopulationConfig
 from torchrl_agent.population.evolution import Evolution, deviate

@@ -9,7 +9,7 @@ from torch._dynamo.utils import counters
 
 from torchrl_agent import Experiment, cli, keys, learn, train
 from torchrl_agent.evaluation.exploitability import exploiters_of
-from torchrl_agent.evaluation.matches import Competitor, rate_league, seat_contestants, snapshots_of
+from torchrl_agent.evaluation.matches import Competitor, rate_league, seat_competitors, snapshots_of
 from torchrl_agent.loop import iterate
 from torchrl_agent.models.planned_policy import acting_policy
 from torchrl_agent.population.agent import Member
@@ -268,11 +268,11 @@ def test_ratings_of_a_run_its_past_and_scripted_players(run, tmp_path, capsys):
     assert frames[-1] > 1024
 
 
-def test_contestants_act_as_their_agents_do(run):
+def test_competitors_act_as_their_agents_do(run):
     members = [each.agent for each in snapshots_of(run, "cpu")[:2]]
     env = league().make_world(num_envs=8)
     seats = pairings(2, 8)
-    seated = seat_contestants([Competitor(str(i), agent) for i, agent in enumerate(members)], seats, env)
+    seated = seat_competitors([Competitor(str(i), agent) for i, agent in enumerate(members)], seats, env)
     root = env.reset()
     logits = seated(root.copy())["agents", "logits"]
     for index, agent in enumerate(members):
@@ -311,9 +311,9 @@ def test_agents_with_memory_have_leagues_too():
         (["league.slots=0"], "league.slots is 0"),
         (["league.slots=7"], "too few for 14 balanced worlds"),
         (["league.pool=2"], "league.pool is 2"),
-        (["league.exploiters=4"], "leave somebody to exploit"),
+        (["league.exploiters=4"], "leave one to be exploited"),
         (["league.exploiters=1", *PBT], "would be copied"),
-        (["league.exploiters=1", "league.against=[a,b]"], "nobody to exploit"),
+        (["league.exploiters=1", "league.against=[a,b]"], "exploiters have no opponent"),
         (["league.against=[a]"], "names 1 runs for 2 slots"),
         (["league.against=[a,b]"], "there is no run a"),
         (["league.enabled=false", *PBT, "population.fitness=rating"], "which only a league gives"),

@@ -322,7 +322,7 @@ def test_members_go_through_the_curriculum_at_their_own_pace_and_copies_take_the
         (["population.evolve=pbt"], "set population.members above 1"),
         ([GENES], "set population.members above 1"),
         (["population.members=4", "population.evolve=ptb"], "population.evolve is 'ptb'"),
-        (["population.members=3", "population.evolve=pbt", "population.every=9"], "of 3 members is nobody"),
+        (["population.members=3", "population.evolve=pbt", "population.every=9"], "of 3 members replaces none"),
         (["population.members=4", "population.evolve=pbt"], "population.every=1000000 is beyond"),
         (["population.members=4", "population.spread=wide"], "population.spread is 'wide'"),
         (["population.members=4", "population.replace=0.6"], "population.replace is 0.6"),

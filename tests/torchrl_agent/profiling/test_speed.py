@@ -7,10 +7,10 @@ import json
 import pytest
 import torch
 
+from benchmarks import modules
 from benchmarks.modules import add_roofline, training_flops
 from torchrl_agent.cli import main
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.profiling import timing
 
 
 def test_a_row_has_every_promised_column(capsys):
@@ -42,9 +42,9 @@ def test_the_roofline_by_hand(monkeypatch):
     assert "learn_of_peak" not in result["modules"][0], "it could not be compiled"
     assert result["whole"][0]["of_peak"] == 0.2
     assert result["roofline"] == {"flops_per_agent_step": 20_000_000, "peak_gflops": 100.0, "training_bound": 5000}
-    monkeypatch.setattr(timing, "LARGE", 64)
-    monkeypatch.setattr(timing, "seconds_per_call", lambda *_: 2.0)
-    assert timing.peak_flops(0.01, torch.device("cpu")) == 64**3  # a multiplication and an addition for each
+    monkeypatch.setattr(modules, "LARGE", 64)
+    monkeypatch.setattr(modules, "seconds_per_call", lambda *_: 2.0)
+    assert modules.peak_flops(0.01, torch.device("cpu")) == 64**3  # a multiplication and an addition for each
 
 
 @pytest.mark.slow

@@ -295,7 +295,7 @@ def test_a_page_follows_a_run(page):
     try:
         visit(page, address)
         assert page.is_hidden("#replay")
-        watcher.look()
+        watcher.record_newest()
         wait_until(page, "byId('replays').children.length === 1")
         frame = page.frame_locator("#replay")
         frame.locator("body[data-ready]").wait_for()

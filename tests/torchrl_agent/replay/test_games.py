@@ -11,10 +11,11 @@ import torch
 from torchrl_agent import cli, keys
 from torchrl_agent.core.abilities import inner_world
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.explain.thought import plain
 from torchrl_agent.pretrain.recording import RecordingError, read_recording
 from torchrl_agent.replay.games import write_games
 from torchrl_agent.replay.play import played_world
-from torchrl_agent.replay.record import FORMAT, VERSION, plain
+from torchrl_agent.replay.record import FORMAT, VERSION
 
 STEPS, LENGTH = 160, 16
 IDLE, THRUST, LEFT, RIGHT = range(4)

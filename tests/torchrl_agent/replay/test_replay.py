@@ -19,8 +19,9 @@ from torchrl_agent import cli, load_agent
 from torchrl_agent import replay as room
 from torchrl_agent.evaluation.ablation import without
 from torchrl_agent.explain import explain
+from torchrl_agent.explain.thought import plain
 from torchrl_agent.replay import RecordConfig, Replay, as_page, read_record, record_run
-from torchrl_agent.replay.record import VERSION, pack, plain, write_record
+from torchrl_agent.replay.record import VERSION, pack, write_record
 
 RUN, STEPS, AHEAD = "shipped:village", 6, 3  # as in conftest.py
 

@@ -56,10 +56,10 @@ def get(address, path="", **headers):
 
 def test_the_page_waits_for_the_run_and_then_shows_it(run, watcher, address):
     assert "&lt;b&gt;run" in get(address) and "<b>run" not in get(address)
-    watcher.look()
+    watcher.record_newest()
     assert json.loads(get(address, "/state")) == {"curve": [], "replays": [], "problem": ""}
     name = train(run)
-    watcher.look()
+    watcher.record_newest()
     state = json.loads(get(address, "/state"))
     assert [each["name"] for each in state["replays"]] == [name]
     assert state["replays"][0]["frames"] > 0 and len(state["curve"]) > 100
@@ -74,8 +74,8 @@ def test_a_checkpoint_is_recorded_once_and_the_newest_are_kept(run, watcher, mon
     monkeypatch.setattr("torchrl_agent.replay.watch.as_page", lambda record: "page")
     for frames in range(KEPT + 2):
         (run / "checkpoints" / f"checkpoint_{frames}.pt").touch()
-        watcher.look()
-        watcher.look()
+        watcher.record_newest()
+        watcher.record_newest()
     names = [f"checkpoint_{frames}.pt" for frames in range(KEPT + 2)]
     assert recorded == names and list(watcher.replays) == names[2:]
 
@@ -83,7 +83,7 @@ def test_a_checkpoint_is_recorded_once_and_the_newest_are_kept(run, watcher, mon
 def test_a_checkpoint_that_cannot_be_recorded_is_told(run, watcher):
     (run / "config.yaml").write_text("color: green\n")
     (run / "checkpoints" / "checkpoint_5.pt").touch()
-    watcher.look()
+    watcher.record_newest()
     assert "is not an experiment" in watcher.state()["problem"] and not watcher.replays
 
 
@@ -101,15 +101,15 @@ def test_others_get_nothing(address):
 
 def test_following_ends_when_it_is_stopped(watcher, monkeypatch):
     stopped = threading.Event()
-    looks: list[int] = []
+    calls: list[int] = []
 
-    def look():
-        looks.append(len(looks))
+    def record_newest():
+        calls.append(len(calls))
         stopped.set()
 
-    monkeypatch.setattr(watcher, "look", look)
+    monkeypatch.setattr(watcher, "record_newest", record_newest)
     follow(watcher, 60, stopped)
-    assert looks == [0]
+    assert calls == [0]
 
 
 def test_the_command_refuses_in_a_sentence(address, run, capsys):

@@ -20,7 +20,6 @@ from torchrl_agent.algorithms.algorithm import Algorithm, AlgorithmConfig
 from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
 from torchrl_agent.core.bounds import number, share, weight
 from torchrl_agent.core.ranks import explained_variance
-from torchrl_agent.core.spans import spanned
 from torchrl_agent.losses.policy_gradient import PolicyGradientLoss
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction
@@ -29,6 +28,8 @@ from torchrl_agent.optimization.updater import summarize_updates
 
 NEXT_VALUE = "next_value"
 """Values of the observation after each frame, by the agent's ``value_keys``, [..., keys]."""
+Signals: TypeAlias = "tuple[Tensor, Tensor, Tensor]"
+"""Reward, ``done`` and ``terminated`` that a controller learns from, [T, rows, 1] each."""
 Draw: TypeAlias = "Tensor | slice"
 """Indices of the frames or sequences of one minibatch."""
 COPIED_AT_ONCE = 1 << 28
@@ -179,6 +180,19 @@ class ActorCritic(Algorithm):
         final, last = self.values(torch.stack((final, seen[-1]))).split(1)
         return torch.where(done, final, last)
 
+    def rewards(self, rollout: TensorDictBase) -> tuple[Tensor, Signals]:
+        """Rewards [T, rows, 1] in units of their discounted sums' standard deviation, of which they become part; and
+        the rewards and ends that the controller learns from, as the agent's modules rewrite them.
+        """
+        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
+        done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
+        self.scaler.update(following.get(keys.REWARD), done, alive)
+        reward = self.scaler.scale(following.get(keys.REWARD))
+        signals = reward, done, terminated
+        for module in self.agent.agent_modules.values():
+            signals = module.rewrite_rewards(rollout, *signals)
+        return reward, signals
+
     def recorded(self, rollout: TensorDict, reward: Tensor, next_values: Tensor) -> TensorDict:
         """Entries of a rollout [T, rows] that a loss needs, besides the estimated ones."""
         data = rollout.select(*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB)
@@ -240,7 +254,6 @@ class OnPolicyActorCritic(ActorCritic):
         """
         raise NotImplementedError
 
-    @spanned("advantages")
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[TensorDict, dict[str, Tensor]]:
         """Frames of the rollout in one row [T * rows] (sequences [rows, T] for an agent with memory) with ``advantage``
@@ -269,20 +282,11 @@ class OnPolicyActorCritic(ActorCritic):
         next_values = torch.where(done, last, torch.cat((values[1:], last[-1:])))
         return {keys.VALUE: values[..., :1], NEXT_VALUE: next_values}
 
-    @spanned("advantage function")
     def _estimate(self, rollout: TensorDictBase, values: Tensor, next_values: Tensor) -> tuple[Tensor, ...]:
         """Advantages, value targets, scaled rewards and the fraction of variance that the values explain."""
-        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
-        done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
-        self.scaler.update(following.get(keys.REWARD), done, alive)
-        reward = self.scaler.scale(following.get(keys.REWARD))
-        advantage, target = generalized_advantage_estimate(
-            self.config.gamma,
-            self.config.lmbda,
-            values,
-            next_values,
-            *self.agent.rewrite_rewards(rollout, reward, done, terminated),
-            time_dim=0,
-        )
-        counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
+        reward, signals = self.rewards(rollout)
+        gamma, lmbda = self.config.gamma, self.config.lmbda
+        advantage, target = generalized_advantage_estimate(gamma, lmbda, values, next_values, *signals, time_dim=0)
+        alive = rollout.get(keys.ALIVE, None)
+        counted = torch.ones_like(values, dtype=torch.bool) if alive is None else alive.unsqueeze(-1)
         return advantage, target, reward, explained_variance(target, values, counted)

@@ -18,7 +18,6 @@ from torchrl.modules import set_recurrent_mode
 
 from torchrl_agent.core import ranks
 from torchrl_agent.core.errors import TrainingError
-from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.optimization.compilation import CompiledFunction
 from torchrl_agent.optimization.precision import PRECISIONS
 from torchrl_agent.optimization.schedules import AdaptiveRate
@@ -121,7 +120,6 @@ class Updater:
                 self._scale_rate(self.adaptive.follow(history[-1]["kl"]))
         return torch.stack(history)
 
-    @spanned("update")
     def update(self, minibatch: TensorDictBase) -> TensorDict:
         """Make one optimizer step, skipped where loss or gradient is not finite or it is not :attr:`wanted`; returns
         the loss's diagnostics, ``loss`` (the sum of ``loss_*``), ``grad_norm``, and ``made`` and ``skipped`` (1 or 0),
@@ -131,8 +129,7 @@ class Updater:
         # set here, outside, the modes are the same in every call of compiled code; set inside, they would change for it
         with self.autocast(), set_exploration_type(DETERMINISTIC), set_recurrent_mode(minibatch.ndim == 2):
             total, metrics = self.loss(minibatch)
-        with span("backward"):
-            self.grad_scaler.scale(total).backward()
+        self.grad_scaler.scale(total).backward()
         loss = total.detach()
         if self.shards:
             take_gradients(self.shards)
@@ -151,7 +148,6 @@ class Updater:
         self._apply_gradients(~made)
         return TensorDict({**metrics, "loss": loss, **norms, **self._count(made, bad)})
 
-    @spanned("loss")
     def terms(self, minibatch: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Sum of the ``loss_*`` of a minibatch, and its detached diagnostics, which is what is compiled.
 

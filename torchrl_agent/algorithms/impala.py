@@ -18,7 +18,6 @@ from typing_extensions import override
 from torchrl_agent import keys
 from torchrl_agent.algorithms.actor_critic import ActorCritic, ActorCriticConfig
 from torchrl_agent.algorithms.algorithm import check_config
-from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import count, number, share
 from torchrl_agent.losses.policy_gradient import BOOTSTRAP, PAID, AgentLoss, VTraceLoss
 from torchrl_agent.models.agent import Agent
@@ -64,6 +63,7 @@ class IMPALA(ActorCritic):
                 f"rollout: choose a divisor of {rows}."
             )
         super().__init__(agent, config, rows, acceleration)
+        self.drawn_at_once = rows // config.num_minibatches
         self.lags(config.refresh_every)
         scaler = CompiledFunction("the reward scaler", self.rewards, self.acceleration.advantages)
         self.scaled_rewards = scaler.call
@@ -80,9 +80,7 @@ class IMPALA(ActorCritic):
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         """Make the updates, each with its minibatch of sequences."""
         data = self.sequences(rollout)
-        size = data.shape[0] // self.config.num_minibatches
-        draws = ranks.permutation(len(data), self.device).split(size)
-        return self.conclude(data, self.updater.updates(self.minibatches(data, draws)))
+        return self.conclude(data, self.updater.updates(self.minibatches(data)))
 
     @torch.no_grad()
     def sequences(self, rollout: TensorDict) -> TensorDict:

@@ -159,6 +159,7 @@ class MembersAlgorithm(Algorithm):
         count = next(iter(data.values())).shape[1]
         history = [
             self.update({key: _drawn(value, draw) for key, value in data.items()})
+            for _ in range(self.template.num_epochs)
             for draw in self.template.draws(count)
         ]
         self.stack.call(self._conclude, data, self._dims, together=self.together)
@@ -351,7 +352,7 @@ class MembersAlgorithm(Algorithm):
 
 def check_algorithm(algorithm: Algorithm) -> None:
     """Raise ValueError if an algorithm cannot train members of a population."""
-    if not isinstance(algorithm, OnPolicyActorCritic) or type(algorithm).draws is OnPolicyActorCritic.draws:
+    if not isinstance(algorithm, OnPolicyActorCritic) or type(algorithm).improve is not OnPolicyActorCritic.improve:
         raise ValueError(
             f"population.members is above 1 but {algorithm.name} learns one agent at a time: use algorithm=ppo or a2c."
         )

@@ -120,7 +120,8 @@ class Learner:
 
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
         """Learn from a rollout; returns diagnostics as device scalars."""
-        rows = agent_rows(rollout, self.agent.group, self.learning)
+        group = self.agent.group
+        rows = rollout if group is None else agent_rows(rollout, group, self.learning)
         self.algorithm.anneal(self.frames / self.total_frames)
         if self.governor is None:
             return self.algorithm.learn(rows, learning_rate)

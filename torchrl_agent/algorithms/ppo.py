@@ -56,7 +56,9 @@ class PPOConfig(ActorCriticConfig):
 
 
 class PPO(OnPolicyActorCritic):
-    """Proximal policy optimization; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`."""
+    """Proximal policy optimization: :meth:`improve` of its base class with several passes over a rollout and a clipped
+    loss; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`.
+    """
 
     name = "ppo"
     config_class = PPOConfig

@@ -53,14 +53,13 @@ class FaultyArena(ArenaEnv):
 
 
 class FaultyPPO(PPO):
-    """Kills rank 1 of torchrun's first attempt in the middle of its sixth epoch, before an update's numbers meet."""
+    """Kills rank 1 of torchrun's first attempt as its sixth epoch begins, before the numbers of an update meet."""
 
     epochs = 0
 
-    def _epoch(self, data):
+    def draws(self, count):
         self.epochs += 1
         here = os.environ.get("RANK") == "1" and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
         if here and self.epochs == 6:
-            self.updater.loss(data[:4])
             os.kill(os.getpid(), signal.SIGKILL)
-        return super()._epoch(data)
+        return super().draws(count)

@@ -13,11 +13,11 @@ from torch import distributed
 from torchrl.objectives import ClipPPOLoss
 
 from torchrl_agent import Experiment
-from torchrl_agent.algorithms.ppo import normalized
 from torchrl_agent.cli import main
 from torchrl_agent.core import ranks
 from torchrl_agent.core import rendezvous as meeting
 from torchrl_agent.core.checkpoint import code_digest
+from torchrl_agent.core.ranks import normalized
 from torchrl_agent.optimization.sharding import check_shards
 
 EAGER = ("acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
-from tensordict import TensorDict
-from torch import Tensor
 from typing_extensions import override
 
-from torchrl_agent.algorithms.actor_critic import ActorCriticConfig, Draw, OnPolicyActorCritic
+from torchrl_agent.algorithms.actor_critic import ActorCriticConfig, OnPolicyActorCritic
 from torchrl_agent.algorithms.algorithm import check_config
-from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import choice, count, number
 from torchrl_agent.losses.policy_gradient import AgentLoss
 from torchrl_agent.models.agent import Agent
@@ -56,20 +52,8 @@ class A2C(OnPolicyActorCritic):
                 f"{'sequences' if agent.sequential else 'frames'} of a rollout: choose a divisor of {units}."
             )
         super().__init__(agent, config, rows, acceleration)
-
-    @override
-    def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """Compute advantages, then make one update with all frames, or one with each minibatch."""
-        data, explained = self.advantages(rollout)
-        updates = self.updater.updates(self.minibatches(data, list(self.draws(len(data)))))
-        return {**self.conclude(data, updates), **explained}
-
-    @override
-    def draws(self, count: int) -> Iterable[Draw]:
-        """All frames at once, or minibatches; in random order where modules train on the first frames of a draw."""
-        parts = self.config.num_minibatches
-        at_once = parts == 1 and self.agent.auxiliary_fraction == 1
-        return [slice(None)] if at_once else ranks.permutation(count, self.device).split(count // parts)
+        if config.num_minibatches > 1 or agent.auxiliary_fraction < 1:  # modules train on the first frames of a draw
+            self.drawn_at_once = units // config.num_minibatches
 
     @override
     def make_loss(self) -> AgentLoss:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -18,9 +18,9 @@ from typing_extensions import override
 from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm, AlgorithmConfig
 from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
+from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import number, share, weight
 from torchrl_agent.core.ranks import explained_variance
-from torchrl_agent.core.spans import spanned
 from torchrl_agent.losses.policy_gradient import PolicyGradientLoss
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction
@@ -29,6 +29,8 @@ from torchrl_agent.optimization.updater import summarize_updates
 
 NEXT_VALUE = "next_value"
 """Values of the observation after each frame, by the agent's ``value_keys``, [..., keys]."""
+Signals: TypeAlias = "tuple[Tensor, Tensor, Tensor]"
+"""Reward, ``done`` and ``terminated`` that a controller learns from, [T, rows, 1] each."""
 Draw: TypeAlias = "Tensor | slice"
 """Indices of the frames or sequences of one minibatch."""
 COPIED_AT_ONCE = 1 << 28
@@ -64,6 +66,14 @@ class ActorCritic(Algorithm):
         iteration: all updates of an iteration, given its rollout; one CUDA graph where it can be captured.
     """
 
+    num_epochs = 1
+    """Passes over the frames of a rollout."""
+    drawn_at_once: int | None = None
+    """Frames or sequences of a minibatch, drawn in random order; None for all of them at once."""
+    fills_up = False
+    """True if the last minibatch of a pass is shorter, and padded with frames that count in no loss."""
+    normalizes_with_others = False
+    """True if advantages are normalized over the minibatches of all ranks, before the loss sees a part of them."""
     frames_at_once = FRAMES_AT_ONCE
     player: LaggedPolicy | None = None
     """The older copy of the agent that acts, if ``lag`` is above 0."""
@@ -179,6 +189,19 @@ class ActorCritic(Algorithm):
         final, last = self.values(torch.stack((final, seen[-1]))).split(1)
         return torch.where(done, final, last)
 
+    def rewards(self, rollout: TensorDictBase) -> tuple[Tensor, Signals]:
+        """Rewards [T, rows, 1] in units of their discounted sums' standard deviation, of which they become part; and
+        the rewards and ends that the controller learns from, as the agent's modules rewrite them.
+        """
+        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
+        done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
+        self.scaler.update(following.get(keys.REWARD), done, alive)
+        reward = self.scaler.scale(following.get(keys.REWARD))
+        signals = reward, done, terminated
+        for module in self.agent.agent_modules.values():
+            signals = module.rewrite_rewards(rollout, *signals)
+        return reward, signals
+
     def recorded(self, rollout: TensorDict, reward: Tensor, next_values: Tensor) -> TensorDict:
         """Entries of a rollout [T, rows] that a loss needs, besides the estimated ones."""
         data = rollout.select(*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB)
@@ -189,19 +212,30 @@ class ActorCritic(Algorithm):
 
     # --- the updates and after ----------------------------------------------------------------------------------------
 
-    def minibatches(self, data: TensorDict, draws: Sequence[Draw]) -> Iterator[TensorDict]:
-        """Draw minibatches of one size from frames or sequences. Those that fit into :data:`COPIED_AT_ONCE` together
-        are copied together, one gather for each entry; a rollout of images would not fit into memory twice.
+    def draws(self, count: int) -> Sequence[Draw]:
+        """Draw the minibatches of one pass over ``count`` frames or sequences; returns their indices."""
+        if self.drawn_at_once is None:
+            return [slice(None)]
+        return ranks.permutation(count, self.device).split(self.drawn_at_once)
+
+    def minibatches(self, data: TensorDict, epochs: int = 1) -> Iterator[TensorDict]:
+        """Draw the minibatches of some passes over frames or sequences. Those that fit into :data:`COPIED_AT_ONCE`
+        together are copied together, one gather for each entry; a rollout of images would not fit into memory twice.
         """
-        if isinstance(draws[0], slice):
-            yield from (data[draw] for draw in draws)
-            return
-        size = len(draws[0])
-        bytes_each = size * sum(value[:1].numel() * value.element_size() for value in data.values(True, True))
-        together = max(1, COPIED_AT_ONCE // max(1, bytes_each))
-        for first in range(0, len(draws), together):
-            group = draws[first : first + together]
-            yield from data[torch.cat(group)].split(size)
+        bytes_each = sum(value[:1].numel() * value.element_size() for value in data.values(True, True))
+        for _ in range(epochs):
+            draws = self.draws(len(data))
+            if self.drawn_at_once is None:
+                yield data
+                continue
+            frames = data
+            if self.normalizes_with_others:
+                advantage, valid = data.get(keys.ADVANTAGE), data.get(keys.VALID, None)
+                frames = data.copy().set(keys.ADVANTAGE, ranks.normalized(advantage, torch.stack(draws), valid))
+            together = max(1, COPIED_AT_ONCE // max(1, self.drawn_at_once * bytes_each))
+            for first in range(0, len(draws), together):
+                drawn = frames[torch.cat(draws[first : first + together])].split(self.drawn_at_once)
+                yield from (padded(each, self.drawn_at_once) for each in drawn) if self.fills_up else drawn
 
     def conclude(self, data: TensorDict, history: TensorDict) -> dict[str, Tensor]:
         """Update the normalizer with the frames, which before the updates would have moved the policy away from the
@@ -225,22 +259,19 @@ class OnPolicyActorCritic(ActorCritic):
     joins_ranks = True
     reads_values = True
 
-    fills_up = False
-    """True if minibatches are padded with frames that do not count (PPO)."""
-
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
         estimate = CompiledFunction("the advantage function", self._estimate, self.acceleration.advantages)
         self.estimate = estimate.call
         self.accelerated = (estimate, *self.accelerated)
 
-    def draws(self, count: int) -> Iterable[Draw]:
-        """Indices for each update of an iteration, of ``count`` frames or sequences: implemented by algorithms whose
-        iteration is advantages and then such updates, which members of a population can make at once.
-        """
-        raise NotImplementedError
+    @override
+    def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
+        """Compute advantages, then make an update with each minibatch of every pass over the frames."""
+        data, explained = self.advantages(rollout)
+        updates = self.updater.updates(self.minibatches(data, self.num_epochs))
+        return {**self.conclude(data, updates), **explained}
 
-    @spanned("advantages")
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[TensorDict, dict[str, Tensor]]:
         """Frames of the rollout in one row [T * rows] (sequences [rows, T] for an agent with memory) with ``advantage``
@@ -269,20 +300,22 @@ class OnPolicyActorCritic(ActorCritic):
         next_values = torch.where(done, last, torch.cat((values[1:], last[-1:])))
         return {keys.VALUE: values[..., :1], NEXT_VALUE: next_values}
 
-    @spanned("advantage function")
     def _estimate(self, rollout: TensorDictBase, values: Tensor, next_values: Tensor) -> tuple[Tensor, ...]:
         """Advantages, value targets, scaled rewards and the fraction of variance that the values explain."""
-        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
-        done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
-        self.scaler.update(following.get(keys.REWARD), done, alive)
-        reward = self.scaler.scale(following.get(keys.REWARD))
-        advantage, target = generalized_advantage_estimate(
-            self.config.gamma,
-            self.config.lmbda,
-            values,
-            next_values,
-            *self.agent.rewrite_rewards(rollout, reward, done, terminated),
-            time_dim=0,
-        )
-        counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
+        reward, signals = self.rewards(rollout)
+        gamma, lmbda = self.config.gamma, self.config.lmbda
+        advantage, target = generalized_advantage_estimate(gamma, lmbda, values, next_values, *signals, time_dim=0)
+        alive = rollout.get(keys.ALIVE, None)
+        counted = torch.ones_like(values, dtype=torch.bool) if alive is None else alive.unsqueeze(-1)
         return advantage, target, reward, explained_variance(target, values, counted)
+
+
+def padded(minibatch: TensorDict, size: int) -> TensorDict:
+    """Minibatch padded to a size with frames, or sequences, that count in no loss (``keys.VALID``)."""
+    if keys.VALID not in minibatch.keys():
+        minibatch.set(keys.VALID, torch.ones(minibatch.shape, dtype=torch.bool, device=minibatch.device))
+    missing = size - len(minibatch)
+    if not missing:
+        return minibatch
+    filling = minibatch[:1].expand(missing, *minibatch.shape[1:]).clone()
+    return torch.cat([minibatch, filling.set(keys.VALID, torch.zeros_like(filling.get(keys.VALID)))])

@@ -18,9 +18,7 @@ from typing_extensions import override
 from torchrl_agent import keys
 from torchrl_agent.algorithms.actor_critic import ActorCritic, ActorCriticConfig
 from torchrl_agent.algorithms.algorithm import check_config
-from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import count, number, share
-from torchrl_agent.core.spans import spanned
 from torchrl_agent.losses.policy_gradient import BOOTSTRAP, PAID, AgentLoss, VTraceLoss
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction
@@ -65,8 +63,9 @@ class IMPALA(ActorCritic):
                 f"rollout: choose a divisor of {rows}."
             )
         super().__init__(agent, config, rows, acceleration)
+        self.drawn_at_once = rows // config.num_minibatches
         self.lags(config.refresh_every)
-        scaler = CompiledFunction("the reward scaler", self._scale_rewards, self.acceleration.advantages)
+        scaler = CompiledFunction("the reward scaler", self.rewards, self.acceleration.advantages)
         self.scaled_rewards = scaler.call
         self.accelerated = (scaler, *self.accelerated)
 
@@ -81,24 +80,13 @@ class IMPALA(ActorCritic):
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         """Make the updates, each with its minibatch of sequences."""
         data = self.sequences(rollout)
-        size = data.shape[0] // self.config.num_minibatches
-        draws = ranks.permutation(len(data), self.device).split(size)
-        return self.conclude(data, self.updater.updates(self.minibatches(data, draws)))
+        return self.conclude(data, self.updater.updates(self.minibatches(data)))
 
-    @spanned("advantages")
     @torch.no_grad()
     def sequences(self, rollout: TensorDict) -> TensorDict:
         """The rollout as sequences [rows, T] from which the loss computes advantages."""
-        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
-        bootstrap = self.last_values(following)
-        done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
-        reward = self.scaled_rewards(following.get(keys.REWARD), done, alive)
-        paid = self.agent.rewrite_rewards(rollout, reward, done, terminated)
+        bootstrap = self.last_values(rollout.get(keys.NEXT))
+        reward, signals = self.scaled_rewards(rollout)
         data = self.recorded(rollout, reward, bootstrap)
-        data.update({BOOTSTRAP: bootstrap[..., :1], **dict(zip(PAID, paid, strict=True))})
+        data.update({BOOTSTRAP: bootstrap[..., :1], **dict(zip(PAID, signals, strict=True))})
         return data.transpose(0, 1)
-
-    def _scale_rewards(self, reward: Tensor, done: Tensor, alive: Tensor | None) -> Tensor:
-        """Rewards [T, rows, 1] in units of their discounted sums' standard deviation."""
-        self.scaler.update(reward, done, alive)
-        return self.scaler.scale(reward)

@@ -4,18 +4,16 @@ device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from tensordict import TensorDict
-from tensordict.utils import expand_as_right
 from torch import Tensor
 from typing_extensions import override
 
 from torchrl_agent import keys
-from torchrl_agent.algorithms.actor_critic import ActorCriticConfig, Draw, OnPolicyActorCritic
+from torchrl_agent.algorithms.actor_critic import ActorCriticConfig, OnPolicyActorCritic
 from torchrl_agent.algorithms.algorithm import check_config
 from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import FRAMES, choice, count, number
@@ -26,8 +24,6 @@ from torchrl_agent.optimization.compilation import AccelerationConfig, CudaGraph
 from torchrl_agent.optimization.schedules import ADAPTIVE, MOVING, AdaptiveRate
 
 RATIOS = ("joint", "per_head")
-LEAST_DEVIATION, LEAST_DEVIATION_OF_VALID = 1e-6, 1e-4
-"""Least divisor of advantages, where all frames count and where only those of living agents do; as in TorchRL."""
 
 
 @dataclass
@@ -60,7 +56,9 @@ class PPOConfig(ActorCriticConfig):
 
 
 class PPO(OnPolicyActorCritic):
-    """Proximal policy optimization; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`."""
+    """Proximal policy optimization: :meth:`improve` of its base class with several passes over a rollout and a clipped
+    loss; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`.
+    """
 
     name = "ppo"
     config_class = PPOConfig
@@ -71,14 +69,13 @@ class PPO(OnPolicyActorCritic):
         self, agent: Agent, config: PPOConfig, rows: int, acceleration: AccelerationConfig | None = None
     ) -> None:
         check_ppo(config, rows * ranks.size(), sequences=agent.sequential)
+        self.num_epochs = config.num_epochs
         frames_each = config.rollout_steps if agent.sequential else 1
         what = "the number of sequences in algorithm.minibatch_size" if agent.sequential else "algorithm.minibatch_size"
         size = min(config.minibatch_size, config.rollout_steps * rows * ranks.size())
         self.drawn_at_once = ranks.share(size // frames_each, what)
         self.fills_up = config.rollout_steps * rows * ranks.size() % size != 0
-        """True if the last minibatch of an epoch is shorter, and padded."""
         self.normalizes_with_others = config.normalize_advantage and ranks.size() > 1
-        """True if advantages are normalized over the minibatches of all ranks, before the loss sees a part of them."""
         if config.ratio == "per_head" and keys.LOGITS not in agent.recorded_keys:
             agent.recorded_keys.append(keys.LOGITS)
         super().__init__(agent, config, rows, acceleration)
@@ -89,49 +86,25 @@ class PPO(OnPolicyActorCritic):
             self.annealed.append((self.loss.objective.clip_epsilon, *clips))
         self.running = torch.ones((), device=self.device)
         """1 while this iteration's updates continue, 0 after the KL stopped them."""
-        self.epoch: Callable[[TensorDict], TensorDict] = self._epoch
         if config.target_kl is not None:  # the host asks after each epoch whether another follows: there graphs end
             self.updater.wanted = self._goes_on
-            self.iteration = self.improve
             self.captured = CudaGraphFunction("an epoch's updates", self._epoch, self.graphs_on)
-            self.epoch = self.captured.call
+            self.iteration = self._improve_until_kl
 
-    @override
-    def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """Compute advantages, then make epochs of minibatch updates until their number or the KL ends them."""
+    def _improve_until_kl(self, rollout: TensorDict) -> dict[str, Tensor]:
+        """Improve as the base class does, until the KL ends the updates of this iteration."""
         data, explained = self.advantages(rollout)
         self.running.fill_(1.0)
         history = []
-        for _ in range(self.config.num_epochs):
-            history.append(self.epoch(data).clone())
-            if self.config.target_kl is not None and not bool(self.running):
+        for _ in range(self.num_epochs):
+            history.append(self.captured.call(data).clone())
+            if not bool(self.running):
                 break
         return {**self.conclude(data, torch.cat(history)), **explained}
 
-    @override
-    def draws(self, count: int) -> Iterable[Draw]:
-        """Minibatches of every epoch."""
-        for _ in range(self.config.num_epochs):
-            yield from ranks.permutation(count, self.device).split(self.drawn_at_once)
-
     def _epoch(self, data: TensorDict) -> TensorDict:
         """Make the updates of one pass over the frames; returns their diagnostics [updates]."""
-        draws = ranks.permutation(len(data), self.device).split(self.drawn_at_once)
-        if self.normalizes_with_others:
-            advantage, valid = data.get(keys.ADVANTAGE), data.get(keys.VALID, None)
-            data = data.copy().set(keys.ADVANTAGE, normalized(advantage, torch.stack(draws), valid))
-        filled = (self._filled_up(data, draw) for draw in draws)
-        return self.updater.updates(filled if self.fills_up else self.minibatches(data, draws))
-
-    def _filled_up(self, data: TensorDict, draw: Draw) -> TensorDict:
-        """A minibatch padded to the usual size, with frames that count in no loss."""
-        assert isinstance(draw, Tensor)
-        size = self.drawn_at_once
-        minibatch = data[torch.cat([draw, draw.new_zeros(size - len(draw))])]
-        valid = minibatch.get(keys.VALID, None)
-        drawn = (torch.arange(size, device=self.device) < len(draw)).reshape(size, *[1] * (minibatch.ndim - 1))
-        drawn = drawn.expand(minibatch.shape)
-        return minibatch.set(keys.VALID, drawn if valid is None else valid & drawn)
+        return self.updater.updates(self.minibatches(data))
 
     def _goes_on(self, metrics: dict[str, Tensor]) -> Tensor:
         """True (bool []) if an update shall be made, given its diagnostics; after a False no other
@@ -157,32 +130,6 @@ class PPO(OnPolicyActorCritic):
             normalize_entropy=config.normalize_entropy,
         )
         return AgentLoss(agent, objective)
-
-
-def normalized(advantage: Tensor, draws: Tensor, valid: Tensor | None = None) -> Tensor:
-    """Advantages [frames or sequences, ...] with zero mean and unit standard deviation in each minibatch of all ranks;
-    the deviation is that of a sample, of valid ones that of a population, as in TorchRL's ``ClipPPOLoss``.
-
-    Args:
-        advantage: advantages of this rank.
-        draws: indices of this rank's part of each minibatch, [minibatches, size]; each index once.
-        valid: mask of frames that count (those of living agents), bool, of the shape of ``advantage`` or with fewer
-            dimensions; None for all.
-    """
-    drawn = advantage[draws].flatten(1)
-    counts = torch.ones_like(advantage) if valid is None else expand_as_right(valid, advantage).to(advantage.dtype)
-    counts = counts[draws].flatten(1)
-    count = counts.sum(1)
-    mean = (drawn * counts).sum(1) / count.clamp_min(1)
-    variance = ((drawn - mean[:, None]).square() * counts).sum(1) / count.clamp_min(1)
-    mean, variance, count = ranks.moments(mean, variance, count)
-    if valid is None:
-        deviation = (variance * count / (count - 1)).sqrt().clamp_min(LEAST_DEVIATION)
-    else:
-        deviation = variance.sqrt().clamp_min(LEAST_DEVIATION_OF_VALID)
-    result = torch.empty_like(advantage)
-    result[draws.flatten()] = ((drawn - mean[:, None]) / deviation[:, None]).float().view(-1, *advantage.shape[1:])
-    return result
 
 
 def check_ppo(config: PPOConfig, rows: int, sequences: bool = False) -> None:

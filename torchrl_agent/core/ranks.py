@@ -14,12 +14,15 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import torch
+from tensordict.utils import expand_as_right
 from torch import Tensor, distributed, nn
 from torch.utils._pytree import tree_map
 
 from torchrl_agent.core.rendezvous import connected
 
 Value = TypeVar("Value")
+LEAST_DEVIATION, LEAST_DEVIATION_OF_VALID = 1e-6, 1e-4
+"""Least divisor of advantages, where all frames count and where only those of living agents do; as in TorchRL."""
 _size, _rank = 1, 0
 _dealt = "rows"
 
@@ -191,6 +194,32 @@ def explained_variance(target: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         variance = torch.where(mask, (each - center) ** 2, 0.0).sum() / count.clamp_min(1)
         variances.append(moments(center, variance, count)[1])
     return 1 - variances[0] / variances[1].clamp_min(1e-8)
+
+
+def normalized(advantage: Tensor, draws: Tensor, valid: Tensor | None = None) -> Tensor:
+    """Advantages [frames or sequences, ...] with zero mean and unit standard deviation in each minibatch of all ranks;
+    the deviation is that of a sample, of valid ones that of a population, as in TorchRL's ``ClipPPOLoss``.
+
+    Args:
+        advantage: advantages of this rank.
+        draws: indices of this rank's part of each minibatch, [minibatches, size]; each index once.
+        valid: mask of frames that count (those of living agents), bool, of the shape of ``advantage`` or with fewer
+            dimensions; None for all.
+    """
+    drawn = advantage[draws].flatten(1)
+    counts = torch.ones_like(advantage) if valid is None else expand_as_right(valid, advantage).to(advantage.dtype)
+    counts = counts[draws].flatten(1)
+    count = counts.sum(1)
+    mean = (drawn * counts).sum(1) / count.clamp_min(1)
+    variance = ((drawn - mean[:, None]).square() * counts).sum(1) / count.clamp_min(1)
+    mean, variance, count = moments(mean, variance, count)
+    if valid is None:
+        deviation = (variance * count / (count - 1)).sqrt().clamp_min(LEAST_DEVIATION)
+    else:
+        deviation = variance.sqrt().clamp_min(LEAST_DEVIATION_OF_VALID)
+    result = torch.empty_like(advantage)
+    result[draws.flatten()] = ((drawn - mean[:, None]) / deviation[:, None]).float().view(-1, *advantage.shape[1:])
+    return result
 
 
 def means(values: Sequence[Tensor]) -> list[Tensor]:

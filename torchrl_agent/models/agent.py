@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -25,7 +24,6 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.core.abilities import abilities
-from torchrl_agent.core.spans import spanned
 from torchrl_agent.models.config import ModelConfig, check_model, critic_sizes
 from torchrl_agent.models.group_policy import GroupPolicy
 from torchrl_agent.models.heads import make_actor_head
@@ -254,14 +252,6 @@ class Agent(Predicting, nn.Module):
             found.update(module.compute_targets(rollout, reward, by_key[module.value_key], lmbda))
         return found
 
-    def rewrite_rewards(
-        self, rollout: TensorDictBase, reward: Tensor, done: Tensor, terminated: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Rewards and ends that the controller learns from, after all modules (see ``AgentModule.rewrite_rewards``)."""
-        for module in self.agent_modules.values():
-            reward, done, terminated = module.rewrite_rewards(rollout, reward, done, terminated)
-        return reward, done, terminated
-
     def attach(self, env: EnvBase) -> EnvBase:
         """Return the world for this agent: as it is, or with the agent's memory carried from step to step."""
         if not self.memory:
@@ -302,11 +292,6 @@ def _value_network(
 
 class CriticHead(TensorDictModule):
     """Head of the critic, from the output of the encoder to the state value."""
-
-    @spanned("critic")
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Write the state value."""
-        return super().forward(*args, **kwargs)
 
 
 def _check_vectors(shapes: dict[str, torch.Size]) -> None:

@@ -82,10 +82,6 @@ class MaskedCategorical(Categorical):
         uniform = ranks.draw(torch.rand, shape, self.logits.device, len(sample_shape)).clamp_min(1e-10)
         return (self.logits - torch.log(-torch.log(uniform))).argmax(-1)
 
-    def entropy(self) -> Tensor:
-        """Entropy [...]; 0 where one action is legal."""
-        return -(self.probs * self.logits.clamp_min(-1e4)).sum(-1)
-
     @property
     def deterministic_sample(self) -> Tensor:
         """The most likely action."""

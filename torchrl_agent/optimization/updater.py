@@ -18,7 +18,6 @@ from torchrl.modules import set_recurrent_mode
 
 from torchrl_agent.core import ranks
 from torchrl_agent.core.errors import TrainingError
-from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.optimization.compilation import CompiledFunction
 from torchrl_agent.optimization.precision import PRECISIONS
 from torchrl_agent.optimization.schedules import AdaptiveRate
@@ -89,6 +88,7 @@ class Updater:
         self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.parts, self.module_names, self.shards = list(parts), module_names, list(shards)
         self._in_parts = {own(parameter) for parameter in shards}
+        self._shared = ranks.size() > 1
         self.device = self.parameters[0].device
         self.fused = bool(optimizer.defaults.get("fused"))
         self.precision, dtype = precision, PRECISIONS[precision]
@@ -119,9 +119,9 @@ class Updater:
             history.append(self.update(minibatch))
             if self.adaptive is not None:
                 self._scale_rate(self.adaptive.follow(history[-1]["kl"]))
-        return torch.stack(history)
+        updates = torch.stack(history)
+        return self._extremes_of_all_ranks(updates) if self._shared else updates
 
-    @spanned("update")
     def update(self, minibatch: TensorDictBase) -> TensorDict:
         """Make one optimizer step, skipped where loss or gradient is not finite or it is not :attr:`wanted`; returns
         the loss's diagnostics, ``loss`` (the sum of ``loss_*``), ``grad_norm``, and ``made`` and ``skipped`` (1 or 0),
@@ -131,12 +131,11 @@ class Updater:
         # set here, outside, the modes are the same in every call of compiled code; set inside, they would change for it
         with self.autocast(), set_exploration_type(DETERMINISTIC), set_recurrent_mode(minibatch.ndim == 2):
             total, metrics = self.loss(minibatch)
-        with span("backward"):
-            self.grad_scaler.scale(total).backward()
+        self.grad_scaler.scale(total).backward()
         loss = total.detach()
         if self.shards:
             take_gradients(self.shards)
-        if ranks.size() > 1:
+        if self._shared:
             loss, metrics = self._of_all_ranks(loss, metrics)
         self.grad_scaler.unscale_(self.optimizer)
         norms = self._clip_gradients()
@@ -151,7 +150,6 @@ class Updater:
         self._apply_gradients(~made)
         return TensorDict({**metrics, "loss": loss, **norms, **self._count(made, bad)})
 
-    @spanned("loss")
     def terms(self, minibatch: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Sum of the ``loss_*`` of a minibatch, and its detached diagnostics, which is what is compiled.
 
@@ -215,13 +213,21 @@ class Updater:
 
     def _of_all_ranks(self, loss: Tensor, metrics: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Average loss, diagnostics and, in place, gradients over the ranks, by one reduction: so all ranks skip, clip
-        and stop together. Extremes stay each rank's own, and gradients of sharded parameters are means already.
+        and stop together. Extremes are joined after all updates, and gradients of sharded parameters are means already.
         """
         gradients = [each.grad for each in self.parameters if each.grad is not None and each not in self._in_parts]
         names = [name for name in metrics if not name.startswith(EXTREMES)]
         loss, *parts = ranks.means([loss, *(metrics[name] for name in names), *gradients])
         torch._foreach_copy_(gradients, parts[len(names) :])
         return loss, {**metrics, **dict(zip(names, parts[: len(names)], strict=True))}
+
+    def _extremes_of_all_ranks(self, updates: TensorDict) -> TensorDict:
+        """Replace each rank's own extremes in diagnostics [updates, ...] by those of all ranks, by one reduction."""
+        signs = {name: 1 if name.startswith("max_") else -1 for name in updates.keys() if name.startswith(EXTREMES)}
+        if signs:
+            rows = ranks.largest(torch.stack([sign * updates[name] for name, sign in signs.items()]))
+            updates.update({name: sign * row for (name, sign), row in zip(signs.items(), rows, strict=True)})
+        return updates
 
     def _whole_norms(self, norms: Mapping[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:
         """Norms of the whole gradients of sharded parameters, by one reduction over the ranks."""
@@ -290,12 +296,12 @@ class Updater:
 
 def summarize_updates(updates: TensorDict) -> dict[str, Tensor]:
     """Compute means of diagnostics [updates, ...] over the updates that were made; extremes (``max_*``, ``min_*``) and
-    counts over all. Extremes are those of all ranks.
+    counts over all.
     """
     made = updates["made"]
     count = made.sum(0).clamp_min(1)
-    extremes = {key: ranks.largest(updates[key].amax(0)) for key in updates.keys() if key.startswith("max_")}
-    extremes |= {key: -ranks.largest(-updates[key].amin(0)) for key in updates.keys() if key.startswith("min_")}
+    extremes = {key: updates[key].amax(0) for key in updates.keys() if key.startswith("max_")}
+    extremes |= {key: updates[key].amin(0) for key in updates.keys() if key.startswith("min_")}
     counts = {
         "updates": made.sum(0),
         "skipped": updates["skipped"].sum(0),

@@ -19,7 +19,7 @@ from torchrl_agent.algorithms.actor_critic import NEXT_VALUE, Draw, OnPolicyActo
 from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.core import ranks
 from torchrl_agent.core.ranks import explained_variance
-from torchrl_agent.core.spans import span, spanned
+from torchrl_agent.core.spans import span
 from torchrl_agent.losses.policy_gradient import PAID
 from torchrl_agent.optimization.compilation import CompiledFunction, CudaGraphFunction
 from torchrl_agent.optimization.schedules import ADAPTIVE, scheduled
@@ -159,13 +159,13 @@ class MembersAlgorithm(Algorithm):
         count = next(iter(data.values())).shape[1]
         history = [
             self.update({key: _drawn(value, draw) for key, value in data.items()})
+            for _ in range(self.template.num_epochs)
             for draw in self.template.draws(count)
         ]
         self.stack.call(self._conclude, data, self._dims, together=self.together)
         metrics = summarize_updates(torch.stack(history))
         return {**metrics, "value_loss": metrics["scaled_value_loss"] * unit.square(), "explained_variance": explained}
 
-    @spanned("advantages")
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[dict[NestedKey, Tensor], Tensor, Tensor]:
         """Data that minibatches are drawn from, [P, frames] (sequences [P, rows, T] for agents with memory), the
@@ -195,12 +195,8 @@ class MembersAlgorithm(Algorithm):
 
     def _earn(self, played: TensorDictBase) -> dict[str, Tensor]:
         """Scaled rewards of a member, their unit, and the signals that its controller learns from (:data:`PAID`)."""
-        scaler, following = self.template.scaler, played.get(keys.NEXT)
-        done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
-        scaler.update(following.get(keys.REWARD), done, played.get(keys.ALIVE, None))
-        reward = scaler.scale(following.get(keys.REWARD))
-        rewritten = self.template.agent.rewrite_rewards(played, reward, done, terminated)
-        return {keys.REWARD: reward, UNIT: scaler.unit, **dict(zip(PAID, rewritten, strict=True))}
+        reward, signals = self.template.rewards(played)
+        return {keys.REWARD: reward, UNIT: self.template.scaler.unit, **dict(zip(PAID, signals, strict=True))}
 
     def _prepare(self, played: TensorDictBase) -> TensorDictBase:
         estimated = [keys.VALUE, keys.ADVANTAGE, keys.VALUE_TARGET]
@@ -220,7 +216,6 @@ class MembersAlgorithm(Algorithm):
 
     # --- an update ----------------------------------------------------------------------------------------------------
 
-    @spanned("update")
     def update(self, minibatch: Values) -> TensorDict:
         """Make one step of every member whose loss and gradient are finite; return diagnostics [P]."""
         modes = set_exploration_type(ExplorationType.DETERMINISTIC), set_recurrent_mode(not self.together)
@@ -357,7 +352,7 @@ class MembersAlgorithm(Algorithm):
 
 def check_algorithm(algorithm: Algorithm) -> None:
     """Raise ValueError if an algorithm cannot train members of a population."""
-    if not isinstance(algorithm, OnPolicyActorCritic) or type(algorithm).draws is OnPolicyActorCritic.draws:
+    if not isinstance(algorithm, OnPolicyActorCritic) or type(algorithm).improve is not OnPolicyActorCritic.improve:
         raise ValueError(
             f"population.members is above 1 but {algorithm.name} learns one agent at a time: use algorithm=ppo or a2c."
         )

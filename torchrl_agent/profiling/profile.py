@@ -1,4 +1,8 @@
-"""Profile of training: times of the spans of its parts (``core/spans.py``), as torch.profiler records them."""
+"""Profile of training: times of its parts, as torch.profiler records them.
+
+The learning step is marked from here, by :data:`RANGES`, so that nothing stands between its reader and its equations;
+other parts mark themselves (``core/spans.py``).
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,42 @@ import io
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from unittest import mock
 
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from torchrl_agent.algorithms.actor_critic import OnPolicyActorCritic
+from torchrl_agent.algorithms.impala import IMPALA
 from torchrl_agent.core.checkpoint import write_atomically
+from torchrl_agent.core.spans import spanned
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import Iteration, learn
+from torchrl_agent.models.agent import CriticHead
+from torchrl_agent.optimization.updater import Updater
+from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.profiling.trace import ITERATION, Operator, Range, most_expensive, read_trace, summarize
 from torchrl_agent.training.learner import Learner
 
 WARMUP = 2
 """Iterations before the profile, in which everything compiles and CUDA graphs are captured."""
+RANGES: dict[tuple[type, str], str] = {
+    (Learner, "improve"): "learn",
+    (OnPolicyActorCritic, "advantages"): "advantages",
+    (OnPolicyActorCritic, "_estimate"): "advantage function",
+    (IMPALA, "sequences"): "advantages",
+    (MembersAlgorithm, "advantages"): "advantages",
+    (MembersAlgorithm, "update"): "update",
+    (Updater, "update"): "update",
+    (Updater, "terms"): "loss",
+    (Tensor, "backward"): "backward",
+    (CriticHead, "forward"): "critic",
+}
+"""Names of the parts of the learning step, by their methods."""
 
 
 @dataclass
@@ -57,12 +83,13 @@ def profile_training(experiment: Experiment, output: Path, iterations: int = 1, 
     except OSError as error:
         raise ValueError(f"{output} cannot be made ({error.strerror}): choose another folder with --output.") from None
     experiment.total_frames = sys.maxsize
-    training = learn(experiment)
-    for _ in range(WARMUP):
-        start = time.perf_counter()
-        learner = next(training).learner
-        without = time.perf_counter() - start
-    recorded, seconds = _record(training, learner, iterations)
+    with ranges():
+        training = learn(experiment)
+        for _ in range(WARMUP):
+            start = time.perf_counter()
+            learner = next(training).learner
+            without = time.perf_counter() - start
+        recorded, seconds = _record(training, learner, iterations)
     trace = output / "trace.json"
     _write(trace, lambda path: recorded.export_chrome_trace(str(path)))
     events = read_trace(trace)
@@ -70,6 +97,15 @@ def profile_training(experiment: Experiment, output: Path, iterations: int = 1, 
     _write(output / "ranges.csv", lambda path: path.write_text(_csv(found.ranges), encoding="utf-8"))
     _write(output / "operators.csv", lambda path: path.write_text(_csv(found.operators), encoding="utf-8"))
     return found
+
+
+@contextmanager
+def ranges() -> Iterator[None]:
+    """Context in which a profiler shows the parts of the learning step by their names: make the learner in it."""
+    with ExitStack() as stack:
+        for (owner, method), name in RANGES.items():
+            stack.enter_context(mock.patch.object(owner, method, spanned(name)(getattr(owner, method))))
+        yield
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:

@@ -17,7 +17,6 @@ from torchrl_agent.core import ranks
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.checkpoint import CheckpointError
 from torchrl_agent.core.devices import check_room
-from torchrl_agent.core.spans import spanned
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import group_spec
 from torchrl_agent.optimization.schedules import LearningRateConfig, check_schedule
@@ -119,10 +118,10 @@ class Learner:
         """Collect the next rollout [T, N]."""
         return self.collector.collect()
 
-    @spanned("learn")
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
         """Learn from a rollout; returns diagnostics as device scalars."""
-        rows = agent_rows(rollout, self.agent.group, self.learning)
+        group = self.agent.group
+        rows = rollout if group is None else agent_rows(rollout, group, self.learning)
         self.algorithm.anneal(self.frames / self.total_frames)
         if self.governor is None:
             return self.algorithm.learn(rows, learning_rate)

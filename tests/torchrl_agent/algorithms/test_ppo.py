@@ -309,7 +309,7 @@ def test_what_fills_up_the_last_minibatch_counts_nothing(memory):
         ppo = PPO(agent, config, 8, EAGER)
         rollout = RolloutCollector(agent.attach(env), agent, 16, EAGER).collect()
         if shorter:  # the oracle: minibatches of 48, 48 and 32 frames
-            ppo._filled_up = lambda data, draw: data[draw]
+            ppo.fills_up = False
         assert ppo.learn(rollout, 1e-2)["updates"] == 6
         after.append(weights(ppo))
     torch.testing.assert_close(*after, rtol=1e-4, atol=1e-5)

@@ -1023,7 +1023,7 @@ def test_the_controller_is_paid_for_what_the_goal_lacks_less():
     )
     assert manager.intrinsic_reward(rollout).flatten().tolist() == pytest.approx([0.2, -0.1, 0.0], abs=1e-6)
     world = tuple(torch.zeros(3, 1, 1) for _ in range(3))
-    assert Agent(town(), whole()).rewrite_rewards(rollout, *world) == world
+    assert Agent(town(), whole()).agent_modules["manager"].rewrite_rewards(rollout, *world) == world
 
 
 def test_an_option_whose_targets_are_met_cannot_be_chosen():
@@ -1084,7 +1084,7 @@ def test_in_an_option_the_controller_learns_from_its_pay_alone(population):
     terminated = rollout.get(("next", keys.TERMINATED)) | ends
     zero = torch.zeros_like(wage)
     paid = tuple(rollout.get(("next", key)) for key in (keys.REWARD, keys.DONE, keys.TERMINATED))
-    found = agent.rewrite_rewards(rollout, *paid)
+    found = agent.agent_modules["manager"].rewrite_rewards(rollout, *paid)
     assert torch.equal(found[0], wage) and torch.equal(found[2], terminated)
     total, expected = torch.zeros_like(wage[0]), zero.clone()
     for step in reversed(range(len(wage))):

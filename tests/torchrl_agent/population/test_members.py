@@ -9,7 +9,6 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from torchrl_agent import Experiment, keys
-from torchrl_agent.algorithms.actor_critic import OnPolicyActorCritic
 from torchrl_agent.algorithms.ppo import PPO
 from torchrl_agent.population.agent import Member
 from torchrl_agent.population.algorithm import MembersAlgorithm
@@ -252,10 +251,12 @@ def test_updates_that_members_skipped_are_counted_over_a_resume(tmp_path):
     assert other.algorithm.skips_in_row.tolist() == [8, 0]
 
 
-def test_an_algorithm_that_does_not_say_what_it_draws_is_refused():
+def test_an_algorithm_with_an_iteration_of_its_own_is_refused():
     class OneOfOnesOwn(PPO):
         name = "own"
-        draws = OnPolicyActorCritic.draws
+
+        def improve(self, rollout):
+            return super().improve(rollout)
 
     learner = Experiment.load(*KINDS["plain"], *EAGER).make_learner()
     own = OneOfOnesOwn(learner.agent, learner.algorithm.config, 8)

@@ -20,10 +20,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
 PAGES = {"worlds": worlds, "growth": growth, "agents": agents, "populations": populations, "hardware": hardware}
 LEFT_OUT = ("arena_algorithms.json", "structure.json")
 """Files without a section: the Arena before offsets, and counts of the code."""
-TOP = """[What the figures say](findings.md). ± and brackets are 95 % intervals, other ranges span all values.
-Figures by seed are in `benchmarks/results`. Two cores of an AMD EPYC, often beside other work, and torch 2.13.0 unless
-said otherwise: compare speeds inside one table.
-"""
+TOP = "[How to read these figures, and what they say](findings.md).\n"
 MACHINE, TORCH = "AMD EPYC", "2.13.0+cpu"
 """Machine and version that most files name."""
 ORIGINS = "## Origins\n"

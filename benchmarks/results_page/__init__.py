@@ -20,15 +20,10 @@ FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
 PAGES = {"worlds": worlds, "growth": growth, "agents": agents, "populations": populations, "hardware": hardware}
 LEFT_OUT = ("arena_algorithms.json", "structure.json")
 """Files without a section: the Arena before offsets, and counts of the code."""
-TOP = """[What the figures say](findings.md). `benchmarks/results` has figures by seed. ± and ranges in brackets are
-95 % intervals; other ranges go from the smallest to the largest. Compare speeds inside one table.
-"""
+TOP = "[How to read these figures, and what they say](findings.md).\n"
 MACHINE, TORCH = "AMD EPYC", "2.13.0+cpu"
 """Machine and version that most files name."""
-ORIGINS = """## Origins
-
-Two cores of an AMD EPYC (AVX-512) virtual machine, often beside other work, and torch 2.13.0, if no other is named.
-"""
+ORIGINS = "## Origins\n"
 COMMANDS = {
     "against_sb3": "python -m benchmarks against_sb3",
     "agent_claims.json": "python -m benchmarks claims CLAIM",

@@ -76,13 +76,9 @@ def headroom(data: list[dict[str, Any]]) -> Table:
             continue
         title = f"`{' '.join(changes if entry['config'] == 'town' else [entry['config'], *changes])}`"
         games = "" if entry["episodes"] == GAMES else f" ({entry['episodes']} games)"
-        rows.append([title + games, ", ".join(map(_gain, entry["rows"]))])
+        gains = [f"{row['module']} {row['share']:+.0%}" for row in entry["rows"] if row["testable"]]
+        rows.append([title + games, ", ".join(gains) or "none"])
     return ["level", "gain by"], rows
-
-
-def _gain(row: dict[str, Any]) -> str:
-    text = f"{row['module']} {row['share']:+.0%}"
-    return f"**{text}**" if row["testable"] else text
 
 
 def agent_speed(data: dict[str, Any]) -> Table:
@@ -113,8 +109,8 @@ SECTIONS = (
         "Modules on levels made for them",
         ("level_claims.json",),
         level_claims,
-        "returns in 256 unseen games with and without the module, at equal parameters and frames; bold where the claim "
-        "holds. *Ablated* is the trained agent with the module switched off. [What is compared](../claims.md).",
+        "returns in 256 unseen games with and without the module, at equal parameters and frames; bold: the claim "
+        "holds; *ablated*: the trained agent without the module. [What is compared](../claims.md).",
     ),
     Section(
         "Other claims",
@@ -126,23 +122,22 @@ SECTIONS = (
         "What there is to gain",
         ("headroom.json",),
         headroom,
-        f"what scripted policies earn more with one kind of knowledge than without, in {GAMES} games; bold where a "
-        "claim may be tested. [Method](../claims.md#what-there-is-to-gain).",
+        f"what scripted policies earn more with one kind of knowledge than without, in {GAMES} games, where a claim "
+        "may be tested ([method](../claims.md#what-there-is-to-gain)).",
     ),
     Section(
         "Planted faults",
         ("diagnosis.json",),
         diagnosis,
-        "which module the diagnosis blames in a game with a fault of 80 to 100 % of its strength, and its alarms in "
-        "200 thoughts of each healthy agent; the rules were fixed before the faults were drawn. "
-        "[Diagnosis](../explain.md#the-diagnosis).",
+        "which module the [diagnosis](../explain.md#the-diagnosis) blames in a game with a fault, and its alarms in "
+        "200 thoughts of each healthy agent; the rules were fixed before the faults were drawn.",
     ),
     Section(
         "Labs",
         ("labs.json",),
         labs,
-        "fractions of the healthy agent's return with the fault, after the right repair and after the best wrong one; "
-        "evidence of each module as a fraction of what is usual of the healthy agent at most. [Labs](../labs.md).",
+        "fractions of the healthy return with the fault, after the right repair and after the best wrong one; evidence "
+        "of each module as a fraction of the healthy agent's largest. [Labs](../labs.md).",
     ),
     Section(
         "Speed of the modules",

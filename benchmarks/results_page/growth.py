@@ -25,14 +25,23 @@ def static(data: list[dict[str, Any]]) -> Table:
 
 
 def players(data: list[dict[str, Any]]) -> Table:
-    """Return what players reach, by variant of the world."""
-    rows = []
+    """Return what players reach, by variant of the world; policies of several seeds share a row, as ranges."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in (row for entry in data for row in entry["rows"]):
-        figures = [plus_minus(row[key], row["half_width"][key]) for key in FIGURES]
-        related = "" if row["correlation"] is None else f"{row['correlation']:.2f}"
-        ahead = plus_minus(*row["ahead_of_first"].values())
-        rows.append([row["variant"], row["player"], str(row["worlds"]), *figures, related, ahead])
-    return ["variant", "player", "worlds", *FIGURES, "correlation", "ahead"], rows
+        groups.setdefault((row["variant"], row["player"].rstrip("0123456789"), str(row["worlds"])), []).append(row)
+    return ["variant", "player", "worlds", *FIGURES, "correlation", "ahead"], [
+        [*group, *_figures(rows)] for group, rows in groups.items()
+    ]
+
+
+def _figures(rows: list[dict[str, Any]]) -> list[str]:
+    if len(rows) > 1:
+        known = [[row[key] for row in rows if row[key] is not None] for key in (*FIGURES, "correlation")]
+        return [*map(between, known), between(row["ahead_of_first"]["mean"] for row in rows)]
+    (row,) = rows
+    related = "" if row["correlation"] is None else f"{row['correlation']:.2f}"
+    figures = [plus_minus(row[key], row["half_width"][key]) for key in FIGURES]
+    return [*figures, related, plus_minus(*row["ahead_of_first"].values())]
 
 
 def gate(data: list[dict[str, Any]]) -> Table:
@@ -56,7 +65,7 @@ def speed(data: list[dict[str, Any]]) -> Table:
     timed = [entry for entry in data if "compiled" in entry]
     rows = [{**row, "compiled": "yes" if entry["compiled"] else "no"} for entry in timed for row in entry["rows"]]
     columns = {"hosts": "what", "slots": "slots", "at once": "worlds", "compiled": "compiled"}
-    return only(rows, columns | {"steps/s": "per_second", "per processor second": "per_processor_second"})
+    return only(rows, columns | {"steps per processor second": "per_processor_second"})
 
 
 def computed(data: list[dict[str, Any]]) -> Table:
@@ -79,8 +88,8 @@ SECTIONS = (
         ("growth_players.json",),
         players,
         "one episode in each of the worlds; the correlation is that of permanent modules with those that pay, and the "
-        "last column the return beyond that of the first row in the same worlds. `weighted0` to `weighted4` are "
-        "learned.",
+        "last column the return beyond that of the first row in the same worlds. `weighted` is learned: five seeds, or "
+        "one of them.",
     ),
     Section("Faults", ("growth_gate.json",), gate, "accuracy of hosts at level 3, range over seeds."),
     Section(

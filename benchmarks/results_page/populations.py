@@ -73,11 +73,8 @@ def personality(data: dict[str, Any]) -> Table:
     """Return how shares of actions change with a trait, and the concentration of wealth in the last generation."""
     found = data["personality"]
     trait = found["trait"].rpartition(".")[2]
-    rows = [
-        [f"share of steps: {action}, {trait} from 0 to 1", plus_minus(each["mean"], each["half_width"])]
-        for action, each in found["actions"].items()
-        if any(each["slope"])
-    ]
+    actions = [plus_minus(each["mean"], each["half_width"]) for each in found["actions"].values() if any(each["slope"])]
+    rows = [[f"change of each action's share of steps, {trait} from 0 to 1", ", ".join(actions)]]
     for name, label in (("without", "nothing inherited"), ("with", "half inherited")):
         last = [seed[-1] for seed in found["wealth"][name]["gini"]]
         rows.append([f"Gini coefficient of money in the last generation, {label}", plus_minus(*interval(last))])
@@ -107,6 +104,6 @@ SECTIONS = (
         "Personality",
         ("personality.json",),
         personality,
-        "what members do by their trait, without evolution, and what they own; five seeds, a short training.",
+        "what members do by their trait, and what they own; five seeds, a short training.",
     ),
 )

@@ -76,22 +76,9 @@ def against_sb3(data: list[dict[str, Any]]) -> Table:
 
 def town_speed(data: dict[str, Any]) -> Table:
     """Return agent-steps per second of world, policy and training by level."""
-    rows = [row for row in _town_rows(data) if row.get("training")]
+    entries = (entry for entry in data.values() if isinstance(entry, dict))
+    rows = [row for entry in entries for row in entry.get("rows", []) if row.get("training")]
     return by_mode(rows, {"level": "level", "worlds": "num_envs", "agents": "num_agents"}, SPEEDS)
-
-
-def town_scale(data: dict[str, Any]) -> Table:
-    """Return agent-steps per second of the compiled world by numbers of worlds and of agents, a row for each level."""
-    found: dict[str, list[str]] = {}
-    for row in _town_rows(data):
-        if not row.get("training"):
-            sizes = f"{number(row['num_envs'])} x {row['num_agents']}"
-            found.setdefault(row["level"], []).append(f"{sizes}: {number(row['world'])}")
-    return ["level", "worlds x agents"], [[level, "; ".join(speeds)] for level, speeds in found.items()]
-
-
-def _town_rows(data: dict[str, Any]) -> list[dict[str, Any]]:
-    return [row for entry in data.values() if isinstance(entry, dict) for row in entry.get("rows", [])]
 
 
 def town_skill(data: dict[str, Any]) -> Table:
@@ -165,7 +152,6 @@ SECTIONS = (
         "returns of our defaults and of Stable-Baselines3 with its zoo's settings; in brackets the number of seeds.",
     ),
     Section("The Town: speed", ("town_speed.json",), town_speed, "agent-steps per second, eager / compiled."),
-    Section("The Town: worlds and agents", ("town_speed.json",), town_scale, "agent-steps per second, compiled."),
     Section(
         "The Town: skill",
         ("town_skill.json",),

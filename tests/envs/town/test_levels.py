@@ -131,11 +131,6 @@ def test_whole_rules_may_be_given_and_are_checked():
         check_rules(dataclasses.replace(rules, depletion=-1.0))
 
 
-def test_the_number_of_agents_is_the_levels_unless_given():
-    assert TownEnv(1, level="L6").num_agents == 4
-    assert TownEnv(1, level="L6", num_agents=2).num_agents == 2
-
-
 # --- new content by YAML only -----------------------------------------------------------------------------------------
 
 SAUNA = {"duration": 2, "price": 0.2, "tick_price": 0.07, "tick": {"mood": 0.1}, "completion": {"social": 0.05}}
@@ -432,21 +427,11 @@ def test_files_that_are_no_levels_are_refused(tmp_path, text, culprit):
         ({"num_agents": 2000, "rules": {"width": 60, "height": 60}}, "at most 1024"),
         ({"num_agents": 0}, "num_agents is 0"),
         ({"rules": {"widht": 3}}, "widht"),
-        ({"num_envs": 0}, "num_envs is 0"),
-        ({"device": "abacus"}, "'abacus'"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(arguments, culprit):
     with pytest.raises(ValueError, match=culprit):
         TownEnv(**arguments)
-
-
-def test_actions_of_the_wrong_shape_are_refused():
-    env = TownEnv(2, level="L6")
-    env.reset()
-    for action in (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 4)):
-        with pytest.raises(ValueError, match=r"whole numbers of shape \(2, 4\)"):
-            env._step(TensorDict({"agents": {"action": action}}, batch_size=[2]))
 
 
 def test_content_must_be_there_and_complete(write, tmp_path):

@@ -1140,31 +1140,6 @@ def test_given_places_stay(scene):
     assert (x.unique().tolist(), y.unique().tolist()) == (list(range(5)), list(range(5)))
 
 
-def test_several_places_of_a_kind_can_all_be_used(scene):
-    town = scene("L1", affordances={"Bed": {"count": 3}, "Job": {}}, num_envs=50)
-    town.env.reset()
-    slots = slice(0, 3)
-    assert (town.state.layout.x[slots] >= 0).all()
-    for which in range(3):
-        town.state.agents.x[0], town.state.agents.y[0] = town.state.layout.x[which], town.state.layout.y[which]
-        assert all("interact" in town.mask(world=world) for world in range(50))
-
-
-@pytest.mark.parametrize(
-    ("level", "expected"),
-    [
-        ("L0", {"money": 0.25}),
-        ("L1", {"energy": 0.5, "satiation": 0.5, "health": 0.8, "money": 0.3}),
-        ("L2", {"energy": 0.5, "satiation": 0.5, "health": 0.8, "money": 0.3}),
-        ("L3", {"money": 0.5}),
-        ("L8", {"money": 0.5}),
-    ],
-)
-def test_lives_begin_with_the_levels_meters(scene, level, expected):
-    town = scene(level, num_agents=load_level(level).num_agents)
-    close(town.meters(), dict.fromkeys(town.meters(), 1.0) | expected)
-
-
 # --- large numbers ----------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from launching import smoke
 
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
 from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
@@ -19,21 +20,11 @@ GENES = (
 QUICK = ("world.num_envs=32", "algorithm.rollout_steps=8", "algorithm.minibatch_size=128")
 """256 frames in few steps."""
 PBT = (
-    "population.members=4",
-    "population.evolve=pbt",
-    "population.every=1000",
-    "population.least_episodes=1",
-    "population.margin=0",
+    "population={members: 4, evolve: pbt, every: 1000, least_episodes: 1, margin: 0}",
     "world.rules={max_steps: 50}",  # many short episodes
     *QUICK,
     GENES,
 )
-
-
-def smoke(folder, *overrides, name="run"):
-    files = [f"run.folder={folder}", f"run.name={name}", "run.tensorboard=false"]
-    quick = ["run.film=false", "run.final_evaluation=false", "device=cpu"]
-    return Experiment.load("smoke", *files, *quick, *overrides)
 
 
 def rows_of(path):

@@ -17,13 +17,7 @@ from torchrl_agent.population.stack import RowAdam, Stack, entries
 from torchrl_agent.training.collector import RolloutCollector, agent_rows
 
 EAGER = tuple(f"acceleration.{part}=false" for part in ("step", "advantages", "update"))
-SMALL = (
-    "device=cpu",
-    "algorithm.rollout_steps=8",
-    "world.num_envs=8",
-    "algorithm.minibatch_size=16",
-    "algorithm.num_epochs=2",
-)
+SMALL = ("device=cpu", "algorithm={rollout_steps: 8, minibatch_size: 16, num_epochs: 2}", "world.num_envs=8")
 NET, QUICK = "model.hidden_sizes=[16,16]", "world.action_repeat=1"
 RATES, ENTROPIES, GAMMAS, CLIPS = [1e-4, 1e-3, 3e-3], [0.0, 0.01, 0.1], [0.9, 0.99, 0.999], [0.1, 0.2, 0.3]
 KINDS = {
@@ -37,9 +31,7 @@ KINDS = {
         "world.observation=pixels",
         "policy=cnn",
         "world.num_envs=4",
-        "algorithm.rollout_steps=4",
-        "algorithm.minibatch_size=8",
-        "algorithm.num_epochs=2",
+        "algorithm={rollout_steps: 4, minibatch_size: 8, num_epochs: 2}",
         NET,
     ),
     "gru": ("arena", QUICK, *SMALL, NET, "policy=gru", "world.observation=classic"),

@@ -224,14 +224,8 @@ def test_target_kl_stops_the_member_that_went_too_far_and_no_other():
     updates = metrics["updates"].tolist()
     assert updates[:2] == [8, 8]
     assert 1 <= updates[2] < 8
-
-
-def test_a_member_that_target_kl_stopped_learns_in_the_next_iteration():
-    played = Played("plain", members=2, **{"algorithm.learning_rate.initial": [1e-5, 1.0]})
-    played.algorithm.config.target_kl = 0.01
-    assert played.learn(played.rows()[0])["updates"][1] < 8
     played.algorithm.config.target_kl = 1e9
-    assert played.learn(played.rows()[0])["updates"].tolist() == [8, 8]
+    assert played.learn(played.rows()[0])["updates"].tolist() == [8, 8, 8], "it learns in the next iteration"
 
 
 def test_updates_that_members_skipped_are_counted_over_a_resume(tmp_path):

@@ -262,17 +262,6 @@ def test_a_member_that_broke_stops_nobody_and_is_replaced(tmp_path, caplog):
         next(iterations)
 
 
-def test_a_population_does_not_go_on_over_a_member_that_has_gone_further_alone(tmp_path, capsys):
-    for _ in train(smoke(tmp_path, "population.members=2", *QUICK, "total_frames=512")):
-        pass
-    folder = tmp_path / "run"
-    alone = Experiment.load(folder / "members" / "01" / "config.yaml", "total_frames=2048")
-    for _ in train(alone, resume=folder / "members" / "01"):
-        pass
-    assert cli.main(["resume", str(folder), "total_frames=4096"]) == 2
-    assert "has gone on alone" in capsys.readouterr().err
-
-
 def test_members_without_evolution_are_seeds_that_never_meet(tmp_path):
     experiment = smoke(tmp_path, "population.members=2", *QUICK)
     alone = smoke(tmp_path, "seed=1", *QUICK).make_learner()
@@ -366,12 +355,6 @@ def test_what_cannot_be_is_refused_in_one_sentence_and_leaves_nothing(tmp_path, 
     assert sentence in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_another_number_of_members_cannot_go_on(run):
-    experiment = Experiment.load(run / "config.yaml", "population.members=8", "total_frames=9000")
-    with pytest.raises(ValueError, match="4 members wrote it, these are 8"):
-        next(learn(experiment, load_checkpoint(find_checkpoint(run))))
 
 
 def test_evaluations_on_the_way_are_those_of_the_best_member(tmp_path):

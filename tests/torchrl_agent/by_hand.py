@@ -54,16 +54,19 @@ def one_frame(action, old_probability, advantage, value=1.0, target=1.0, old_val
     )
 
 
-def played(num_envs=8, steps=16):
-    """An agent that has moved away from the one that played a rollout of the Arena [T, N], and that rollout."""
+def played(num_envs=8, steps=16, make=lambda agent: agent):
+    """An agent, or what ``make`` makes of it, and a rollout of the Arena [T, N], from whose policy it has moved away
+    since.
+    """
     torch.manual_seed(0)
     env = ArenaEnv(num_envs, desynchronize=True)
     agent = Agent(env, ModelConfig([16]))
+    made = make(agent)
     rollout = RolloutCollector(env, agent, steps, EAGER).collect().clone()
     with torch.no_grad():
         for parameter in agent.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-    return agent, rollout
+    return made, rollout
 
 
 def with_gradients(loss, data, agent):

@@ -131,8 +131,9 @@ def test_absurd_ratios_of_a_head_stay_finite(before):
 
 
 def test_with_a_single_head_it_is_torchrls_loss():
-    agent, rollout = played()
-    ppo = PPO(agent, PPOConfig(rollout_steps=16, minibatch_size=128, ratio="per_head"), 8, EAGER)
+    config = PPOConfig(rollout_steps=16, minibatch_size=128, ratio="per_head")
+    ppo, rollout = played(make=lambda agent: PPO(agent, config, 8, EAGER))
+    agent = ppo.agent
     data, _ = ppo.advantages(rollout)
     theirs = ClipPPOLoss(
         agent.actor,

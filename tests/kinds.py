@@ -7,26 +7,13 @@ from torchrl_agent.training.learner import Learner
 
 UNCOMPILED = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
 SMALL = ["tuned.ppo.rollout_steps=2", "tuned.ppo.minibatch_size=16", "world.num_envs=16"]
-REPLAY = [
-    "algorithm.rollout_steps=2",
-    "algorithm.learning_starts=32",
-    "algorithm.batch_size=32",
-    "algorithm.replay_size=256",
-]
-PICTURES = [
-    "policy=cnn",
-    "world.num_envs=4",
-    "algorithm.minibatch_size=4",
-    "algorithm.num_epochs=1",
-    "algorithm.rollout_steps=2",
-]
+REPLAY = ["algorithm={rollout_steps: 2, learning_starts: 32, batch_size: 32, replay_size: 256}"]
+PICTURES = ["policy=cnn", "world.num_envs=4", "algorithm={minibatch_size: 4, num_epochs: 1, rollout_steps: 2}"]
 MIND = [
     "model.perception={embedding_size: 8, memory_size: 8, belief_size: 4, channels: 2}",
     "model.social_model={memory_size: 8, company_size: 8}",
     "world.num_envs=2",
-    "algorithm.rollout_steps=2",
-    "algorithm.minibatch_size=8",
-    "algorithm.num_epochs=1",
+    "algorithm={rollout_steps: 2, minibatch_size: 8, num_epochs: 1}",
 ]
 KINDS = {
     "ppo": [],
@@ -42,8 +29,7 @@ KINDS = {
     "layer norm, decay and a narrowing clip": [
         "policy=gru",
         "model.layer_norm=true",
-        "algorithm.weight_decay=0.01",
-        "algorithm.final_clip_epsilon=0.1",
+        "algorithm={weight_decay: 0.01, final_clip_epsilon: 0.1}",
     ],
     "dict": ["world.observation=dict"],
     "repeated actions": ["+world.action_repeat=4"],

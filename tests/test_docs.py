@@ -154,11 +154,13 @@ def folder(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-def test_the_towns_first_lines_run():
-    code = block(DOCS / "town.md", "python").replace("1024", "8").replace(", compile=True", "")
+@pytest.mark.parametrize(
+    ("world", "name", "shape"), [("arena", "data", (8, 100)), ("duel", "data", (8, 100)), ("town", "root", (8,))]
+)
+def test_the_first_lines_of_a_worlds_page_run(world, name, shape):
     names: dict = {}
-    exec(code, names)
-    assert names["root"]["next", "agents", "reward"].shape == (8, 4, 1)
+    exec(block(DOCS / f"{world}.md", "python").replace("1024", "8").replace(", compile=True", ""), names)
+    assert names[name].shape == shape
 
 
 def test_the_towns_page_names_all_levels():
@@ -173,12 +175,6 @@ def test_the_pictures_of_the_guides_are_what_their_script_draws(tmp_path):
         drawn, shown = (np.asarray(Image.open(path / name).convert("RGB"), np.float32) for path in (tmp_path, DOCS))
         assert drawn.shape == shown.shape
         assert np.abs(drawn - shown).mean() < 1.0, f"{name}: draw it anew with make pictures"  # letters may differ
-
-
-def test_the_arenas_first_lines_run():
-    names: dict = {}
-    exec(block(DOCS / "arena.md", "python").replace("1024", "8").replace(", compile=True", ""), names)
-    assert names["data"].shape == (8, 100)
 
 
 def test_a_town_of_your_own_has_its_places(tmp_path):
@@ -554,12 +550,6 @@ def test_the_growth_pages_lines_run():
     assert names["data"]["next", "episode", "germinated"].shape == (2, 5, 1)
 
 
-def test_the_duels_first_lines_run():
-    names: dict = {}
-    exec(block(DOCS / "duel.md", "python").replace("1024", "8"), names)
-    assert names["data"]["next", "agents", "reward"].shape == (8, 100, 1, 1)
-
-
 def test_a_replay_is_shown_and_written_as_its_page_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
@@ -606,18 +596,6 @@ def test_the_sentences_among_the_questions_are_those_that_the_code_says(tmp_path
         next(train(Experiment.load("smoke", "device=cpu", f"run.folder={tmp_path}", "run.name=first")))
     assert str(error.value).replace(str(tmp_path), "runs").startswith("run runs/first exists already")
     assert "run runs/first exists already" in page
-
-
-def test_the_glossary_is_in_alphabetical_order():
-    terms = re.findall(r"^\*\*(.+?)\*\*: ", (DOCS / "glossary.md").read_text(), re.MULTILINE)
-    assert len(terms) > 20
-    assert terms == sorted(terms, key=str.lower)
-
-
-def test_make_has_a_rule_for_every_target():
-    text = (ROOT / "Makefile").read_text()
-    (targets,) = re.findall(r"^\.PHONY: (.+)$", text, re.MULTILINE)
-    assert set(targets.split()) == set(re.findall(r"^([a-z-]+):.*## ", text, re.MULTILINE))
 
 
 @pytest.mark.slow

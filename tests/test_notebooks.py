@@ -17,7 +17,6 @@ from torchrl_agent.experiment.compose import CONFIGS
 pytestmark = pytest.mark.ci
 ROOT = CONFIGS.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-MOST_LINES = 14
 SMALL = {
     "01_meet_the_worlds": {"NUM_ENVS": 4, "STEPS": 20, "SPEED_SIZES": [2], "SPEED_STEPS": 3},
     "02_train_the_arena": {"TOTAL_FRAMES": 8_192, "NUM_ENVS": 32, "EPISODES": 2, "FILM_STEPS": 12, "COMPILE": False},
@@ -89,19 +88,11 @@ def test_it_is_committed_without_what_it_printed(path):
 
 
 @every_notebook
-def test_its_cells_are_short(path):
-    for cell in cells(path):
-        assert 1 <= len(text(cell).splitlines()) <= MOST_LINES, text(cell)
-
-
-@every_notebook
-def test_it_begins_with_the_set_up_that_all_share_and_ends_with_things_to_try(path):
-    first, last = cells(path)[0], text(cells(path)[-1])
+def test_it_begins_with_the_set_up_that_all_share(path):
+    first = cells(path)[0]
     assert first["metadata"]["tags"] == ["set-up"]
     assert text(first) == text(cells(NOTEBOOKS[0])[0])
     assert 'find_spec("torchrl_agent")' in text(first)
-    assert last.startswith("## Things to try")
-    assert 3 <= len(re.findall(r"^\d\. ", last, re.MULTILINE)) <= 5
 
 
 @every_notebook

@@ -1,7 +1,6 @@
 """What Linux forgives and other systems do not: modules of Unix alone, and files in the encoding of the machine."""
 
 import ast
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,12 +53,6 @@ def test_a_run_cannot_have_a_name_that_windows_does_not_take(name):
     with pytest.raises(ValueError, match=r"run\.name is "):
         check_run_name(name)
     check_run_name("console")
-
-
-def test_the_guide_names_tests_that_exist():
-    guide = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8").partition("## Systems")[2].partition("\n## ")[0]
-    files = re.findall(r"`(tests/\S+\.py)`", guide)
-    assert files and all((ROOT / file).is_file() for file in files)
 
 
 def test_text_is_read_and_written_in_an_encoding_that_is_named():

@@ -16,13 +16,7 @@ from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.runs.report import compare
 
 QUIET = ["device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]
-SMALL = [
-    "world.num_envs=4",
-    "algorithm.rollout_steps=8",
-    "algorithm.batch_size=16",
-    "algorithm.learning_starts=16",
-    "algorithm.replay_size=64",
-]
+SMALL = ["world.num_envs=4", "algorithm={rollout_steps: 8, batch_size: 16, learning_starts: 16, replay_size: 64}"]
 FILES = ["config.yaml", "metrics.csv", "summary.json", "code.json", "checkpoints/best.json"]
 FILES += [f"checkpoints/checkpoint_64{end}" for end in (".pt", ".replay.pt", ".json", ".normalization.json")]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from launching import assert_same
 
 from torchrl_agent import Experiment, train
 from torchrl_agent.core.checkpoint import checkpoints, find_checkpoint, load_checkpoint
@@ -20,17 +21,11 @@ WRITES = ("open", "os.rename", "os.remove", "os.mkdir")
 """Audit events after which a run's folder may have changed."""
 SMALL = [
     "world.num_envs=4",
-    "tuned.ppo.rollout_steps=8",
-    "tuned.ppo.minibatch_size=16",
+    "tuned.ppo={rollout_steps: 8, minibatch_size: 16}",
     "total_frames=256",
     "run.checkpoint_every=64",
 ]
-SMALL += [
-    "tuned.dqn.rollout_steps=8",
-    "tuned.dqn.batch_size=16",
-    "tuned.dqn.learning_starts=16",
-    "tuned.dqn.replay_size=64",
-]
+SMALL += ["tuned.dqn={rollout_steps: 8, batch_size: 16, learning_starts: 16, replay_size: 64}"]
 QUIET = ["device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]
 
 
@@ -72,20 +67,6 @@ def end(folder: Path) -> tuple[list, dict]:
         for row in read_metrics(folder / "metrics.csv")
     ]
     return rows, load_checkpoint(find_checkpoint(folder), replay=True)
-
-
-def assert_same(one, other):
-    if isinstance(one, torch.Tensor):
-        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_same(one[key], other[key])
-    elif isinstance(one, list | tuple):
-        for left, right in zip(one, other, strict=True):
-            assert_same(left, right)
-    else:
-        assert one == other or one != one
 
 
 @pytest.fixture(scope="module")

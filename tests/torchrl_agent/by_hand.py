@@ -6,9 +6,11 @@ import torch
 from line_world import Line
 from tensordict import TensorDict
 
+from envs import ArenaEnv
 from torchrl_agent.algorithms.ppo import PPO, PPOConfig
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.optimization.compilation import AccelerationConfig
+from torchrl_agent.training.collector import RolloutCollector
 
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
 
@@ -50,3 +52,26 @@ def one_frame(action, old_probability, advantage, value=1.0, target=1.0, old_val
         value_target=[target],
         state_value=[old_value],
     )
+
+
+def played(num_envs=8, steps=16, make=lambda agent: agent):
+    """An agent, or what ``make`` makes of it, and a rollout of the Arena [T, N], from whose policy it has moved away
+    since.
+    """
+    torch.manual_seed(0)
+    env = ArenaEnv(num_envs, desynchronize=True)
+    agent = Agent(env, ModelConfig([16]))
+    made = make(agent)
+    rollout = RolloutCollector(env, agent, steps, EAGER).collect().clone()
+    with torch.no_grad():
+        for parameter in agent.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return made, rollout
+
+
+def with_gradients(loss, data, agent):
+    """The terms of a loss, and the gradient of their sum."""
+    agent.zero_grad()
+    terms = loss(data)
+    sum(value for name, value in terms.items() if name.startswith("loss_")).backward()
+    return terms.detach(), [parameter.grad.clone() for parameter in agent.parameters()]

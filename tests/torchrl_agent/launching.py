@@ -1,5 +1,6 @@
-"""Starting the command in several processes, and comparing what they leave."""
+"""Short runs, in this process and in several, and comparing what they leave."""
 
+import csv
 import os
 import re
 import socket
@@ -9,9 +10,65 @@ from pathlib import Path
 
 import torch
 
+from torchrl_agent import Experiment, train
+
 ROOT = Path(__file__).parents[2]
 QUICK = ("device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false")
 SENTENCE = re.compile(r"^torchrl-agent: (.*)$", re.MULTILINE)
+
+
+class Bomb:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def __reduce__(self):
+        return os.mkdir, (self.folder,)
+
+
+def smoke(folder, *overrides, name="run"):
+    """The smoke test's configuration, of a run that leaves little."""
+    files = [f"run.folder={folder}", f"run.name={name}", "run.tensorboard=false"]
+    quick = ["run.film=false", "run.final_evaluation=false", "device=cpu"]
+    return Experiment.load("smoke", *files, *quick, *overrides)
+
+
+def numbers(metrics):
+    """Metrics without the clock, comparable although they may hold NaN."""
+    return {tag: repr(value) for tag, value in metrics.items() if not tag.startswith("time/") or "timesteps" in tag}
+
+
+def flat(state):
+    return torch.cat([value.detach().flatten().double() for value in state.values()])
+
+
+def weights(module):
+    return flat(module.state_dict())
+
+
+def checkpoint(run, frames):
+    return torch.load(run / "checkpoints" / f"checkpoint_{frames}.pt", weights_only=True)
+
+
+def rows(run):
+    """Of a run's metrics, without the clock."""
+    table = list(csv.DictReader((run / "metrics.csv").open()))
+    return [
+        {name: float(value or "nan") for name, value in row.items() if not name.startswith("time/")} for row in table
+    ]
+
+
+def play(experiment, iterations=None, resume=None):
+    """Metrics and last weights of a run; closed early after so many ``iterations``."""
+    history, last = [], None
+    run = train(experiment, resume=resume)
+    for iteration in run:
+        history.append(numbers(iteration.metrics))
+        last = weights(iteration.agent)
+        if iteration.number == iterations:
+            run.close()
+    return history, last
 
 
 def environment():
@@ -66,6 +123,10 @@ def assert_same(one, other, where=""):
         assert one.keys() == other.keys(), where
         for name in one:
             assert_same(one[name], other[name], f"{where}.{name}")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), where
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            assert_same(*pair, f"{where}.{number}")
     elif isinstance(one, torch.Tensor):
         assert torch.equal(one, other), where
     else:

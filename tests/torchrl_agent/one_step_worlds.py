@@ -74,21 +74,3 @@ class Copying(OneStep):
 
     def worth(self, action):
         return -(action - self.shown).abs()
-
-
-class Hitting(OneStep):
-    """Nothing is shown, and the best action is 0.3 of what actions may be at most."""
-
-    def __init__(self, num_envs=16, device=None, half_range=1.0):
-        self.half_range = half_range
-        action = Bounded(-half_range, half_range, (num_envs, 1))
-        super().__init__(num_envs, device, torch.zeros(num_envs, 1), Bounded(-1, 1, (num_envs, 1)), action)
-
-    def draw(self):
-        pass
-
-    def look(self):
-        return self.shown.clone()
-
-    def worth(self, action):
-        return -(action / self.half_range - 0.3).square()

@@ -14,12 +14,9 @@ PPO = (*SMOKE, "algorithm.minibatch_size=128", "algorithm.num_epochs=1")
 TOWN = (
     "town",
     *QUICK,
-    "world.num_envs=4",
-    "world.num_agents=4",
-    "world.level=L6",
+    "world={num_envs: 4, num_agents: 4, level: L6}",
     "model.hidden_sizes=[16]",
-    "algorithm.rollout_steps=8",
-    "algorithm.minibatch_size=128",
+    "algorithm={rollout_steps: 8, minibatch_size: 128}",
     "acceleration={step: false, advantages: false, update: false}",
     "total_frames=64",
 )

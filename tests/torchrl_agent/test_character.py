@@ -10,12 +10,8 @@ from torchrl_agent.transforms.character import CharacterReward
 
 REWARD = ("agents", "reward")
 SMALL = [
-    "world.num_envs=4",
-    "world.level=L7",
-    "world.num_agents=2",
-    "world.desynchronize=false",
-    "algorithm.rollout_steps=16",
-    "algorithm.minibatch_size=64",
+    "world={num_envs: 4, level: L7, num_agents: 2, desynchronize: false}",
+    "algorithm={rollout_steps: 16, minibatch_size: 64}",
     "total_frames=64",
     "threads=1",
     "device=cpu",

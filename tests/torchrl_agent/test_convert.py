@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import builtins
 import json
-import os
 import pickle
 import re
 import zipfile
@@ -15,11 +14,12 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from launching import Bomb
 from tensordict import TensorDict
 from torch import nn
 
 from envs import ArenaEnv, TownEnv
-from torchrl_agent import Experiment, cli, train
+from torchrl_agent import cli
 from torchrl_agent.algorithms import ppo
 from torchrl_agent.algorithms.registry import class_path
 from torchrl_agent.convert import from_sb3, to_sb3
@@ -327,70 +327,6 @@ def test_a_policy_is_not_made_of_action_values_nor_the_other_way_round(folder, t
     assert "holds a policy" in refusal(folder / "cartpole.zip", overrides=["algorithm=dqn"])
 
 
-ROWS, STEPS = 20, 50
-"""Games and their steps, 1,000 observations, in which a policy with memory is watched."""
-
-
-def memory_parts(agent, observations, begins):
-    """Actions, probabilities and values [STEPS, ROWS] of an agent that remembers."""
-    states = {key: torch.zeros(ROWS, *spec.shape) for key, spec in agent.memory.items()}
-    found = []
-    for seen, first in zip(observations, begins, strict=True):
-        root = TensorDict({"observation": seen, "is_init": first.unsqueeze(-1), **states}, [ROWS])
-        with torch.no_grad():
-            frames = agent.critic(agent.actor(root))
-        states = {key: frames["next", key] for key in agent.memory}
-        logits = frames["logits"]
-        found.append((logits.argmax(-1), logits.softmax(-1), frames["state_value"].squeeze(-1)))
-    return tuple(torch.cat(part) for part in zip(*found, strict=True))
-
-
-def their_memory_parts(model, observations, begins):
-    """The same of a RecurrentPPO."""
-    from sb3_contrib.common.recurrent.type_aliases import RNNStates
-
-    policy = model.policy
-    zeros = torch.zeros(1, ROWS, policy.lstm_actor.hidden_size)
-    states, found = RNNStates((zeros, zeros), (zeros, zeros)), []
-    memory = None
-    for seen, first in zip(observations, begins, strict=True):
-        action, memory = model.predict(seen.numpy(), memory, first.numpy(), deterministic=True)
-        with torch.no_grad():
-            distribution, after = policy.get_distribution(seen, states.pi, first.float())
-            _, value, _, both = policy(seen, states, first.float())
-        torch.testing.assert_close(after[0], both.pi[0])
-        states = both
-        found.append((torch.as_tensor(action), distribution.distribution.probs, value.squeeze(-1)))
-    return tuple(torch.cat(part) for part in zip(*found, strict=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shared", [False, True], ids=["two", "shared"])
-def test_a_recurrent_ppo_remembers_alike(tmp_path, shared):
-    contrib = pytest.importorskip("sb3_contrib")
-    lstm = {"lstm_hidden_size": 24, "shared_lstm": shared, "enable_critic_lstm": not shared}
-    worlds = VecNormalize(make_vec_env("CartPole-v1", 2, seed=1))
-    settings = {"n_steps": 32, "batch_size": 48, "policy_kwargs": lstm, "seed": 1, "device": "cpu"}
-    model = contrib.RecurrentPPO("MlpLstmPolicy", worlds, **settings)
-    model.learn(128)
-    with torch.no_grad():
-        model.policy.action_net.weight *= 100
-    model.save(tmp_path / "lstm.zip")
-    worlds.save(str(tmp_path / "lstm.pkl"))
-    arguments = {"vecnormalize": tmp_path / "lstm.pkl", "trust": True}
-    run, _ = from_sb3(tmp_path / "lstm.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "lstm", **arguments)
-    experiment, agent = load_agent(run, "cpu")
-    assert (experiment.algorithm.rollout_steps, experiment.algorithm.minibatch_size) == (32, 32)  # whole sequences
-    chance = torch.Generator().manual_seed(0)
-    observations = torch.randn(STEPS, ROWS, 4, generator=chance)
-    begins = torch.rand(STEPS, ROWS, generator=chance) < 0.05
-    begins[0] = True
-    normal = torch.as_tensor(worlds.normalize_obs(observations.numpy()))
-    assert_alike(memory_parts(agent, observations, begins), their_memory_parts(model, normal, begins))
-    assert cli.main(["evaluate", str(run), "--episodes", "2", "--device", "cpu"]) == 0
-    assert cli.main(["resume", str(run), "total_frames=256"]) == 0
-
-
 # --- what is assumed or refused ---------------------------------------------------------------------------------------
 
 
@@ -433,16 +369,6 @@ def test_the_activation_is_read_asked_for_or_assumed_never_guessed(folder, tmp_p
     assert find_activation(read_archive(strange), "relu")[0] == "relu"
     assert "--activation" in refusal(strange)
     assert "LeakyReLU" in refusal(save(tmp_path / "leaky.zip", policy_kwargs={"activation_fn": nn.LeakyReLU}))
-
-
-class Bomb:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, folder):
-        self.folder = str(folder)
-
-    def __reduce__(self):
-        return os.mkdir, (self.folder,)
 
 
 def test_pickles_are_never_executed_without_consent(folder, tmp_path):
@@ -550,71 +476,6 @@ def test_other_files_and_other_worlds_are_refused(folder, tmp_path):
     assert "leave it out" in refusal(folder / "cartpole.zip", overrides=["model.activation=relu"])
 
 
-BOUNDS = {"one": ([-2.0], [2.0]), "several": ([-1.0, 0.0], [3.0, 0.5]), "none": ([-np.inf], [np.inf])}
-
-
-class Pushed(gymnasium.Env):
-    """Continuous actions between these bounds."""
-
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)
-
-    def __init__(self, bounds="one", render_mode=None):
-        self.action_space = gymnasium.spaces.Box(*(np.array(end, np.float32) for end in BOUNDS[bounds]))
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.count = 0
-        return np.zeros(4, np.float32), {}
-
-    def step(self, action):
-        self.count += 1
-        return self.np_random.normal(size=4).astype(np.float32), float(action.sum()), False, self.count == 20, {}
-
-
-def numbers_of_ours(agent, observations):
-    """Means before clipping, most likely actions, deviations and values of continuous actions."""
-    with torch.no_grad():
-        frames = agent.critic(agent.encoder(_tensordict({"observation": torch.as_tensor(observations)})))
-        policy = agent.actor_head.get_dist(frames)
-    return policy.loc, policy.deterministic_sample, policy.scale, frames["state_value"].squeeze(-1)
-
-
-def numbers_of_theirs(model, observations):
-    actions, _ = model.predict(observations, deterministic=True)
-    with torch.no_grad():
-        policy = model.policy.get_distribution(torch.as_tensor(observations)).distribution
-        values = model.policy.predict_values(torch.as_tensor(observations)).squeeze(-1)
-    return policy.mean, torch.as_tensor(actions), policy.stddev, values
-
-
-@pytest.mark.parametrize("bounds", ["one", "several"])
-@pytest.mark.parametrize("algorithm", [PPO, A2C])
-def test_continuous_actions_go_there_and_back(tmp_path, algorithm, bounds):
-    model = algorithm("MlpPolicy", Pushed(bounds), n_steps=64, seed=1, device="cpu").learn(128)
-    with torch.no_grad():
-        model.policy.log_std += torch.linspace(-0.7, 0.4, len(model.policy.log_std))
-        model.policy.action_net.weight *= 30.0  # some actions lie beyond their bounds
-    model.save(tmp_path / "model.zip")
-    world = ["+world.bounds=" + bounds, f"run.folder={tmp_path}", *QUIET, "evaluation.episodes=2"]
-    run, _ = from_sb3(tmp_path / "model.zip", Pushed, world, "there")
-    _, agent = load_agent(run, "cpu")
-    observations = cartpole_observations()
-    for mine, other in zip(numbers_of_ours(agent, observations), numbers_of_theirs(model, observations), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
-    paths, _ = to_sb3(run, tmp_path / "back")
-    back = algorithm.load(paths[0], env=Pushed(bounds), device="cpu")
-    for mine, other in zip(numbers_of_theirs(back, observations), numbers_of_theirs(model, observations), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
-    back.learn(64)  # and it goes on
-
-
-def test_actions_without_bounds_are_refused_as_stable_baselines3_does(tmp_path):
-    small = ["+world.bounds=none", "total_frames=64", "algorithm.rollout_steps=16", "world.num_envs=2"]
-    list(train(Experiment.load(Pushed, *small, *QUIET, f"run.folder={tmp_path}", "run.name=none")))
-    with pytest.raises(ValueError, match="takes actions without bounds, which Stable-Baselines3 refuses"):
-        to_sb3(tmp_path / "none", tmp_path / "model.zip")
-
-
 # --- to Stable-Baselines3 ---------------------------------------------------------------------------------------------
 
 
@@ -672,19 +533,8 @@ def train_small(folder, name, *overrides, config="smoke"):
 
 
 def test_action_values_become_a_dqn_that_predicts_alike(tmp_path, capsys):
-    short = [
-        "algorithm=dqn",
-        "algorithm.dueling=false",
-        "algorithm.learning_starts=64",
-        "algorithm.batch_size=64",
-        "world.num_envs=4",
-    ]
-    more = [
-        "algorithm.replay_ratio=8",
-        "algorithm.target_interval=5",
-        "algorithm.epsilon_frames=128",
-        "algorithm.gamma=0.97",
-    ]
+    short = ["algorithm=dqn", "algorithm={dueling: false, learning_starts: 64, batch_size: 64}", "world.num_envs=4"]
+    more = ["algorithm={replay_ratio: 8, target_interval: 5, epsilon_frames: 128, gamma: 0.97}"]
     run = train_small(tmp_path, "values", *short, *more)
     assert cli.main(["convert", "to-sb3", str(run), str(tmp_path / "model.zip")]) == 0
     printed = capsys.readouterr().out

@@ -13,6 +13,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
+from torchrl_agent import Experiment, train
 from torchrl_agent.algorithms.registry import find_algorithm
 from torchrl_agent.convert import from_sb3, to_sb3
 from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
@@ -39,6 +40,7 @@ SPACES = {
     "both": gymnasium.spaces.Dict({"a": BOX(-9, 9, (2,), np.float32), "z": BOX(0, 255, (1, 36, 36), np.uint8)}),
 }
 ACTIONS = {"two": gymnasium.spaces.Discrete(2), "push": BOX(np.array([-2, 0], "f4"), np.array([2, 6], "f4"))}
+ACTIONS |= {"one": BOX(-2, 2, (1,), np.float32), "free": BOX(-np.inf, np.inf, (1,), np.float32)}
 
 
 class Shown(gymnasium.Env):
@@ -209,9 +211,27 @@ def test_networks_of_policy_and_value_may_differ_or_be_linear(tmp_path, sizes):
     assert (model.hidden_sizes, model.critic_hidden_sizes) == (([8], [16, 12]) if sizes else ([], None))
 
 
-def test_moments_of_continuous_actions_follow_the_unit(tmp_path):
-    model = PPO("MlpPolicy", Shown("vector", "push"), batch_size=16, **SMALL).learn(64)
-    _, agent, state = there_and_back(tmp_path, model, "vector", "push")
+def policy_of(model, agent, seen):
+    """Means before clipping and deviations of continuous actions, theirs and ours."""
+    with torch.no_grad():
+        theirs = model.policy.get_distribution(torch.as_tensor(seen)).distribution
+        ours = agent.actor_head.get_dist(agent.encoder(TensorDict({"observation": torch.as_tensor(seen)}, [len(seen)])))
+    return (theirs.mean, theirs.stddev), (ours.loc, ours.scale)
+
+
+@pytest.mark.parametrize("acts", ["one", "push"])
+def test_continuous_actions_and_their_moments_follow_the_unit(tmp_path, acts):
+    model = PPO("MlpPolicy", Shown("vector", acts), batch_size=16, **SMALL).learn(64)
+    with torch.no_grad():
+        model.policy.log_std += torch.linspace(-0.7, 0.4, len(model.policy.log_std))
+        model.policy.action_net.weight *= 30.0  # some actions lie beyond their bounds
+    _, agent, state = there_and_back(tmp_path, model, "vector", acts)
+    for theirs, ours in zip(*policy_of(model, agent, observations("vector")), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    back = PPO.load(tmp_path / "back.zip", device="cpu")
+    torch.testing.assert_close(back.policy.log_std, model.policy.log_std)
+    if acts == "one":
+        return
     state = state["algorithm"]["optimizer"]["state"]
     (index,) = [i for i, each in enumerate(agent.parameters()) if each is agent.actor_head[0].module.network[-1].bias]
     # theirs is a mean in [-2, 2] and [0, 6], ours in halves of it: a gradient of ours is 2 and 3 times as large
@@ -372,9 +392,18 @@ def test_action_values_of_continuous_actions(tmp_path, name, seen):
 ROWS, STEPS = 20, 50
 
 
+def test_actions_without_bounds_are_refused_as_stable_baselines3_does(tmp_path):
+    small = ["+world.acts=free", "total_frames=64", "algorithm.rollout_steps=16", "world.num_envs=2"]
+    list(train(Experiment.load(Shown, *small, *QUIET, f"run.folder={tmp_path}", "run.name=none")))
+    with pytest.raises(ValueError, match="takes actions without bounds, which Stable-Baselines3 refuses"):
+        to_sb3(tmp_path / "none", tmp_path / "model.zip")
+
+
 @pytest.mark.parametrize("shared", [False, True], ids=["two", "shared"])
 def test_a_recurrent_ppo_goes_there_and_back(tmp_path, shared):
     contrib = pytest.importorskip("sb3_contrib")
+    from sb3_contrib.common.recurrent.type_aliases import RNNStates
+
     lstm = {"lstm_hidden_size": 12, "shared_lstm": shared, "enable_critic_lstm": not shared, "net_arch": [8]}
     model = contrib.RecurrentPPO("MultiInputLstmPolicy", Shown("several"), batch_size=16, policy_kwargs=lstm, **SMALL)
     model.learn(32)
@@ -390,20 +419,25 @@ def test_a_recurrent_ppo_goes_there_and_back(tmp_path, shared):
     if shared:
         assert_same_moments(back, model)
     memory = {key: torch.zeros(ROWS, *spec.shape) for key, spec in agent.memory.items()}
-    seen, states = observations("several"), [None, None]
+    zeros = torch.zeros(1, ROWS, 12)
+    seen, states = observations("several"), [RNNStates((zeros, zeros), (zeros, zeros))] * 2
+    begins = torch.rand(STEPS, ROWS, generator=torch.Generator().manual_seed(0)) < 0.05
+    begins[0] = True
     for step in range(STEPS):
         now = {key: value[step * ROWS : (step + 1) * ROWS] for key, value in seen.items()}
-        begins = np.full(ROWS, step == 0)
-        first = torch.as_tensor(begins).unsqueeze(-1)
+        first = begins[step].unsqueeze(-1)
         root = TensorDict(
             {**{key: torch.as_tensor(value) for key, value in now.items()}, "is_init": first, **memory}, [ROWS]
         )
         with torch.no_grad():
-            frames = agent.actor(root)
+            frames = agent.critic(agent.actor(root))
         memory = {key: frames["next", key] for key in agent.memory}
-        for place, other in enumerate((model, back)):
-            actions, states[place] = other.predict(now, states[place], begins, deterministic=True)
-            assert np.array_equal(frames["logits"].argmax(-1).numpy(), actions)
+        for place, policy in enumerate((model.policy, back.policy)):
+            with torch.no_grad():
+                given = policy.obs_to_tensor(now)[0], states[place], begins[step].float()
+                actions, values, _, states[place] = policy(*given, deterministic=True)
+            assert torch.equal(frames["logits"].argmax(-1), actions)
+            torch.testing.assert_close(frames["state_value"], values, rtol=1e-4, atol=1e-5)
     back.learn(16)
     trains_on(load_agent(run, "cpu")[0], run)
 

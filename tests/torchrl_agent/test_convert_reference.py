@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from launching import Bomb
 from tensordict import TensorDict
 from torch import nn
 
@@ -174,16 +174,6 @@ def test_the_next_step_of_the_optimizer_is_the_trainers(tmp_path, hidden):
     for one, other, old in zip(mine, theirs, before, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
         assert (one - old).abs().max() > 0.01
-
-
-class Bomb:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, folder):
-        self.folder = str(folder)
-
-    def __reduce__(self):
-        return os.mkdir, (self.folder,)
 
 
 def test_damaged_and_foreign_files_are_one_sentence(tmp_path):

@@ -2,12 +2,12 @@
 
 import copy
 import json
-import os
 import pickle
 import random
 import zipfile
 
 import pytest
+from launching import Bomb
 
 from torchrl_agent.convert import from_sb3
 
@@ -101,12 +101,8 @@ def test_a_damaged_model_is_understood_or_refused_in_one_sentence(kind, models, 
 
 
 def test_what_a_model_wants_to_execute_is_named_and_not_done(models, tmp_path):
-    class Bomb:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "exploded"),)
-
     parts = parts_of(models / "ppo.zip")
-    parts["policy.pth"] = pickle.dumps(Bomb(), protocol=2)
+    parts["policy.pth"] = pickle.dumps(Bomb(tmp_path / "exploded"), protocol=2)
     path = write(tmp_path / "bomb.zip", parts)
     with pytest.raises(ValueError, match=r"bomb\.zip wants to execute \w+\.mkdir .* do not use this file\.$"):
         from_sb3(path, "cartpole")

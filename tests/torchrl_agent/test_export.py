@@ -26,16 +26,11 @@ WORLDS = {
     "arena": ["smoke", "total_frames=512"],
     "town": [
         "town",
-        "world.level=L6",
-        "world.num_envs=6",
-        "world.observation=groups",
+        "world={level: L6, num_envs: 6, observation: groups}",
         "model.perception.enabled=true",
         "total_frames=1",
-        "algorithm.rollout_steps=16",
-        "algorithm.minibatch_size=96",
-        "acceleration.step=false",
-        "acceleration.advantages=false",
-        "acceleration.update=false",
+        "algorithm={rollout_steps: 16, minibatch_size: 96}",
+        "acceleration={step: false, advantages: false, update: false}",
     ],
 }
 WORLDS["mind"] = [
@@ -49,9 +44,7 @@ WORLDS["mind"] = [
 """The four-module agent, which remembers its own past, others, and its goal."""
 WORLDS["dreamer"] = [
     *WORLDS["mind"][:-1],
-    "model.social_model.pooling=attention",
-    "model.social_model.associations=4",
-    "model.world_model.foresees_others=true",
+    "model={social_model: {pooling: attention, associations: 4}, world_model: {foresees_others: true}}",
 ]
 """One that reads others in the light of what it believes, and dreams of them too."""
 STEPS, RESET_AT = 80, 40
@@ -304,12 +297,8 @@ def test_the_command_writes_into_the_run_and_says_where(run_of, capsys):
     run = run_of("arena", "gru")
     assert cli.main(["export", str(run), "--module", "all", "--checkpoint", "best"]) == 0
     assert capsys.readouterr().out.split() == [str(run / "perception.pt2"), str(run / "policy.pt2")]
-    assert {path.name for path in run.glob("p*.pt2*")} == {
-        "perception.pt2",
-        "perception.pt2.json",
-        "policy.pt2",
-        "policy.pt2.json",
-    }
+    written = {f"{name}.pt2{end}" for name in ("perception", "policy") for end in ("", ".json")}
+    assert {path.name for path in run.glob("p*.pt2*")} == written
 
 
 def test_what_cannot_be_exported_is_one_sentence(run_of, tmp_path, capsys):

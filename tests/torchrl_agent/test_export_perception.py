@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import zipfile
 
 import pytest
 import torch
+from launching import Bomb
 
 from torchrl_agent import Experiment, load_agent, train
 from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
@@ -61,16 +61,6 @@ def test_an_exported_perception_lies_frozen_under_a_training_of_the_others(eyes,
     )
     belief = trained.perception(trained.normalizer(seen))["belief", "mean"]
     torch.testing.assert_close(given["belief_mean"], belief, rtol=1e-5, atol=1e-5)
-
-
-class Bomb:
-    """Makes a folder when it is unpickled."""
-
-    def __init__(self, folder):
-        self.folder = str(folder)
-
-    def __reduce__(self):
-        return os.mkdir, (self.folder,)
 
 
 def rewritten(path, source, change):

@@ -33,12 +33,16 @@ def test_the_nearest_configuration_is_told(typed, meant):
 def test_nothing_is_told_where_nothing_is_like_it():
     assert did_you_mean("xyzzy", config_names()) == ""
     assert of_worlds.did_you_mean("xyzzy", ["L1", "L2"]) == ""
+    with pytest.raises(ValueError, match="see 'torchrl-agent configs NAME'") as caught:
+        Experiment.load("smoke", "model.xyzzy=3")
+    assert "did you mean" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("override", "meant"),
     [
         ("algorithm.learnin_rate=1e-3", "learning_rate"),
+        ("model.percepion.memory_size=3", "perception"),
         ("algorithm=pppo", "ppo"),
         ("model.memory=grru", "gru"),
         ("model.activation=Tanh", "tanh"),

@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from torchrl_agent.experiment import Experiment, ExperimentFile
-from torchrl_agent.experiment.overrides import hint_at, parse_override, quoted, split, values_of
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment.overrides import parse_override, quoted, split, values_of
 from torchrl_agent.optimization.schedules import LearningRateConfig
 
 NAMES = [
@@ -149,15 +149,6 @@ def test_open_sections_take_new_keys_without_a_plus():
 def test_an_argument_that_a_world_of_ours_does_not_take_is_refused(override):
     with pytest.raises(ValueError, match=r"did you mean curriculum\?.*it takes num_envs, .*stage"):
         Experiment.load("smoke", override)
-
-
-@pytest.mark.parametrize(
-    ("key", "hint", "is_open"),
-    [("run.name", str | None, False), ("world.level", object, True), ("league.scripted.turret", float, True)],
-)
-def test_types_are_found_by_key(key, hint, is_open):
-    found, opened = hint_at(ExperimentFile, key)
-    assert (found == hint or hint is object, opened) == (True, is_open)
 
 
 # --- files ---

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from launching import Bomb
 from tensordict import TensorDict
 from torchrl.envs import GymEnv
 
@@ -36,18 +37,13 @@ SMALL = [
     "device=cpu",
     "world.num_envs=8",
     "world.rules={max_steps: 9}",  # several episodes in each sequence
-    "algorithm.rollout_steps=16",
-    "algorithm.minibatch_size=128",
+    "algorithm={rollout_steps: 16, minibatch_size: 128}",
     "model.hidden_sizes=[16]",
-    "model.perception.memory_size=12",
-    "model.perception.belief_size=8",
-    "model.perception.embedding_size=16",
+    "model.perception={memory_size: 12, belief_size: 8, embedding_size: 16}",
     "model.world_model.hidden_size=16",
     "model.manager.steps=4",
     "evaluation.episodes=4",
-    "acceleration.step=false",
-    "acceleration.advantages=false",
-    "acceleration.update=false",
+    "acceleration={step: false, advantages: false, update: false}",
 ]
 QUICK = ["--frames", "256", "--updates", "25", "--learning-rate", "3e-3"]
 
@@ -83,17 +79,11 @@ def same(one, two):
 
 
 def test_reading_a_module_never_runs_code(tmp_path):
-    mark = tmp_path / "exploded"
-
-    class Bomb:
-        def __reduce__(self):
-            return (mark.touch, ())
-
-    names = ("parts", "auxiliary", "observations", "statistics")
-    torch.save({"format": 2, "module": "perception", **dict.fromkeys(names, Bomb())}, tmp_path / "module.pt")
+    names, bomb = ("parts", "auxiliary", "observations", "statistics"), Bomb(tmp_path / "exploded")
+    torch.save({"format": 2, "module": "perception", **dict.fromkeys(names, bomb)}, tmp_path / "module.pt")
     with pytest.raises(ModuleError, match="damaged"):
         read_module(tmp_path)
-    assert not mark.exists()
+    assert not (tmp_path / "exploded").exists()
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -388,13 +378,7 @@ def test_a_run_with_pretrained_modules_resumes_without_their_files(folders, tmp_
     moved = tmp_path / "moved"
     moved.mkdir()
     (moved / "module.pt").write_bytes((folders["perception"] / "module.pt").read_bytes())
-    arguments = [
-        "frozen=[perception]",
-        f"run.folder={tmp_path}",
-        "run.name=run",
-        "run.film=false",
-        "run.tensorboard=false",
-    ]
+    arguments = ["frozen=[perception]", f"run.folder={tmp_path}", "run={name: run, film: false, tensorboard: false}"]
     start = ["train", "town_agent", *SMALL, f"pretrained.perception={moved}", *arguments, "total_frames=128"]
     assert cli.main([*start, "run.final_evaluation=false"]) == 0
     (moved / "module.pt").unlink()
@@ -438,11 +422,6 @@ def test_two_files_must_agree_on_what_both_hold(folders, tmp_path):
     assert cli.main(["pretrain", "world_model", "town_agent", *SMALL, *quick]) == 0
     with pytest.raises(ValueError, match="different versions of perception"):
         load_modules(agent(), {"perception": folders["perception"], "world_model": other})
-
-
-def test_an_unknown_frozen_module_is_named():
-    with pytest.raises(ValueError, match="there is no module 'soul'"):
-        agent("frozen=[soul]")
 
 
 # --- data -------------------------------------------------------------------------------------------------------------

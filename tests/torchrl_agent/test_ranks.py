@@ -1,13 +1,12 @@
 """One training in several processes; what starts them is slow."""
 
-import csv
 import json
 import math
 import shutil
 
 import pytest
 import torch
-from launching import QUICK, ROOT, torchrun
+from launching import QUICK, ROOT, checkpoint, flat, rows, torchrun
 from tensordict import TensorDict
 from torch import distributed
 from torchrl.objectives import ClipPPOLoss
@@ -21,21 +20,6 @@ from torchrl_agent.core.ranks import normalized
 from torchrl_agent.optimization.sharding import check_shards
 
 EAGER = ("acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false")
-
-
-def checkpoint(run, frames):
-    return torch.load(run / "checkpoints" / f"checkpoint_{frames}.pt", weights_only=True)
-
-
-def weights(state):
-    return torch.cat([value.double().flatten() for value in state["agent"].values()])
-
-
-def rows(run):
-    table = list(csv.DictReader((run / "metrics.csv").open()))
-    return [
-        {name: float(value or "nan") for name, value in row.items() if not name.startswith("time/")} for row in table
-    ]
 
 
 # --- in one process --------------------------------------------------------------------------------------------------
@@ -180,18 +164,15 @@ IN_PARTS = (  # two of three layers of each network; the last has one output, or
 )
 TOWN = (
     "town",
-    "world.num_envs=8",
-    "world.level=L6",
-    "model.hidden_sizes=[32,32]",
-    "model.centralized_critic=true",
+    "world={num_envs: 8, level: L6}",
+    "model={hidden_sizes: [32,32], centralized_critic: true}",
     "algorithm.minibatch_size=2048",
     *EAGER,
 )
 FOUR_MODULES = (
     "town_agent",
     "world.num_envs=4",
-    "algorithm.rollout_steps=16",
-    "algorithm.minibatch_size=256",
+    "algorithm={rollout_steps: 16, minibatch_size: 256}",
     "model.perception.prediction_coeff=0",  # its noise belongs to a place in the minibatch, not to a frame
     *EAGER,
 )
@@ -229,7 +210,7 @@ def test_two_ranks_are_one_process(tmp_path, monkeypatch, configuration, iterati
 
     one, two = (checkpoint(tmp_path / "runs" / name, frames) for name in ("one", "two"))
     assert one.keys() == two.keys()
-    assert (weights(one) - weights(two)).norm() <= tolerance * weights(one).norm()
+    assert (flat(one["agent"]) - flat(two["agent"])).norm() <= tolerance * flat(one["agent"]).norm()
     for name, value in one["algorithm"]["reward_scaler"].items():
         torch.testing.assert_close(two["algorithm"]["reward_scaler"][name], value, rtol=1e-5, atol=1e-6, msg=name)
     assert torch.equal(one["random"], two["random"])
@@ -251,7 +232,7 @@ def test_a_model_in_parts_goes_on_in_one_process_and_in_parts_again(tmp_path):
     torchrun(tmp_path, "train", *IN_PARTS, *QUICK, *steady[:1], "run.name=whole", "total_frames=2048", processes=1)
     one, other = (checkpoint(tmp_path / "runs" / name, 2048) for name in ("whole", "run"))
     assert torch.equal(one["random"], other["random"])
-    assert (weights(one) - weights(other)).norm() <= 1e-5 * weights(one).norm()
+    assert (flat(one["agent"]) - flat(other["agent"])).norm() <= 1e-5 * flat(one["agent"]).norm()
     for index, moments in one["algorithm"]["optimizer"]["state"].items():
         theirs = other["algorithm"]["optimizer"]["state"][index]
         torch.testing.assert_close(theirs["exp_avg"], moments["exp_avg"], rtol=1e-3, atol=1e-5)

@@ -12,9 +12,7 @@ from torchrl_agent.core import ranks
 
 GENES = "+population.genes={algorithm.entropy_coeff: {low: 1e-4, high: 0.1}}"
 EVOLVES = (
-    "population.members=4",
-    "population.every=1000",
-    "population.least_episodes=1",
+    "population={members: 4, every: 1000, least_episodes: 1}",
     "world.num_envs=8",
     "world.rules={max_steps: 50}",  # many short episodes
     "algorithm.minibatch_size=64",
@@ -23,12 +21,8 @@ PBT = ("smoke", *EVOLVES, GENES, "population.evolve=pbt", "population.margin=0",
 MEMORY = (*PBT[:-1], "model.memory=gru", "total_frames=3072")
 FAMILIES = (
     "families",
-    "population.members=4",
-    "population.every=512",
-    "population.least_episodes=1",
-    "population.family={inherit: mean, wealth: 0.5}",
-    "world.num_envs=8",
-    "world.rules.max_steps=16",
+    "population={members: 4, every: 512, least_episodes: 1, family: {inherit: mean, wealth: 0.5}}",
+    "world={num_envs: 8, rules: {max_steps: 16}}",
     "model.hidden_sizes=[16,16]",
     "algorithm.minibatch_size=256",
     "total_frames=1536",

@@ -1,10 +1,8 @@
 """Ranks that share the agents of every world find what one process finds."""
 
-import csv
-
 import pytest
 import torch
-from launching import QUICK, torchrun, two_ranks
+from launching import QUICK, checkpoint, flat, rows, torchrun, two_ranks
 
 from torchrl_agent.cli import main
 from torchrl_agent.core import ranks
@@ -12,26 +10,12 @@ from torchrl_agent.core import ranks
 TOWN = (
     "town",
     *QUICK,
-    "world.num_envs=8",
-    "world.level=L6",
+    "world={num_envs: 8, level: L6}",
     "model.hidden_sizes=[32,32]",
     "algorithm.minibatch_size=2048",
     "acceleration={step: false, advantages: false, update: false}",
     "total_frames=512",
 )
-
-
-def state(run, frames=512):
-    return torch.load(run / "checkpoints" / f"checkpoint_{frames}.pt", weights_only=True)
-
-
-def weights(saved):
-    return torch.cat([value.double().flatten() for value in saved["agent"].values()])
-
-
-def rows(run):
-    table = list(csv.DictReader((run / "metrics.csv").open()))
-    return [{name: float(v or "nan") for name, v in row.items() if not name.startswith("time/")} for row in table]
 
 
 def test_agents_of_two_ranks_draw_what_those_of_one_process_draw(monkeypatch):
@@ -54,8 +38,8 @@ def test_agents_of_two_ranks_are_those_of_one_process(tmp_path, monkeypatch, cha
     words = ("train", *TOWN, *changes)
     assert main([*words, "run.name=one"]) == 0
     torchrun(tmp_path, *words, "run.name=two", "run.spread_agents=true")
-    one, two = (state(tmp_path / "runs" / name) for name in ("one", "two"))
-    assert (weights(one) - weights(two)).norm() <= 1e-5 * weights(one).norm()
+    one, two = (checkpoint(tmp_path / "runs" / name, 512) for name in ("one", "two"))
+    assert (flat(one["agent"]) - flat(two["agent"])).norm() <= 1e-5 * flat(one["agent"]).norm()
     torch.testing.assert_close(
         two["algorithm"]["reward_scaler"], one["algorithm"]["reward_scaler"], rtol=1e-4, atol=1e-4
     )
@@ -79,7 +63,7 @@ def test_spread_agents_with_privileged_observations_go_on(tmp_path):
     """These are a nested tensordict of the group."""
     words = ("train", *TOWN, "world.privileged=true", "run.spread_agents=true")
     torchrun(tmp_path, *words, "run.name=run")
-    seen = state(tmp_path / "runs/run")["root"]["agents"]
+    seen = checkpoint(tmp_path / "runs/run", 512)["root"]["agents"]
     agents = {value.shape[1] for name, value in seen.items() if name != "privileged"}
     assert {value.shape[1] for value in seen["privileged"].values()} == agents
     torchrun(tmp_path, "resume", "runs/run", "total_frames=1024")

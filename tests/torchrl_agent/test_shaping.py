@@ -13,15 +13,11 @@ from torchrl_agent.transforms import PotentialShaping, check_shaping
 
 REWARD, POTENTIAL = ("agents", "reward"), ("agents", "potential")
 SMALL = [
-    "world.num_envs=4",
-    "world.potential=true",
-    "algorithm.rollout_steps=16",
-    "algorithm.minibatch_size=64",
+    "world={num_envs: 4, potential: true}",
+    "algorithm={rollout_steps: 16, minibatch_size: 64}",
     "total_frames=64",
     "threads=1",
-    "acceleration.step=false",
-    "acceleration.advantages=false",
-    "acceleration.update=false",
+    "acceleration={step: false, advantages: false, update: false}",
 ]
 
 

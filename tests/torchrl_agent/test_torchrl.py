@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from tensordict.nn import TensorDictModule
 from torchrl.collectors import Collector
 from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.data.replay_buffers.samplers import SamplerWithoutReplacement
@@ -106,32 +105,6 @@ def test_torchrls_trainer_trains_our_agent_in_our_world(arena):
     assert all(not torch.equal(new, old) for new, old in zip(agent.parameters(), before, strict=True))
 
 
-def test_our_critic_is_a_plain_tensordict_module(arena):
-    env, agent = arena
-    double = TensorDictModule(lambda value: 2 * value, ["state_value"], ["twice"])
-    frames = double(agent.critic(env.reset()))
-    assert torch.equal(frames["twice"], 2 * frames["state_value"])
-
-
-def test_learning_in_a_gymnasium_world():
-    experiment = Experiment.load(
-        "cartpole",
-        "device=cpu",
-        "world.num_envs=2",
-        "algorithm.rollout_steps=64",
-        "algorithm.minibatch_size=64",
-        "total_frames=256",
-        "model.hidden_sizes=[16]",
-    )
-    iterations = list(learn(experiment))
-    assert [iteration.frames for iteration in iterations] == [128, 256]
-    last = iterations[-1].metrics
-    assert last["rollout/episodes"] > 2
-    assert 8 <= last["rollout/ep_rew_mean"] < 100
-    assert last["train/updates"] == 8
-    assert iterations[-1].agent.input_keys == ["observation"]
-
-
 class Gallery(Logger):
     """Keeps the videos that a recorder hands to its logger."""
 
@@ -202,8 +175,7 @@ def test_training_keeps_pictures_as_bytes():
         "world.observation=pixels",
         "policy=cnn",
         "world.num_envs=4",
-        "algorithm.rollout_steps=8",
-        "algorithm.num_epochs=1",
+        "algorithm={rollout_steps: 8, num_epochs: 1}",
     )
     rest = ("algorithm.minibatch_size=16", "total_frames=32", "acceleration.step=false", "acceleration.update=false")
     experiment = Experiment.load("arena", *changes, *rest, "acceleration.advantages=false", "device=cpu")

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import types
 
+import launching
 import pytest
 import torch
+from launching import assert_same, numbers, play, weights
 from PIL import Image
 from tensordict import TensorDict
 from torchrl.data import Bounded, Categorical, Composite
@@ -36,39 +38,8 @@ FEW_STEPS = ("world.num_envs=64", "algorithm.rollout_steps=8", "world.rules={max
 """As many frames of more worlds and shorter games."""
 
 
-def smoke(folder, *overrides, name="run", film=False):
-    return Experiment.load(
-        "smoke",
-        *FEW_STEPS,
-        f"run.folder={folder}",
-        f"run.name={name}",
-        f"run.film={film}",
-        "run.final_evaluation=false",
-        "run.tensorboard=false",
-        "device=cpu",
-        *overrides,
-    )
-
-
-def numbers(metrics):
-    """Metrics without the clock, comparable although they may hold NaN."""
-    return {tag: repr(value) for tag, value in metrics.items() if not tag.startswith("time/") or "timesteps" in tag}
-
-
-def weights(agent):
-    return torch.cat([value.detach().flatten().double() for value in agent.state_dict().values()])
-
-
-def play(experiment, iterations=None, resume=None):
-    """Metrics and last weights of a run; closed early after so many ``iterations``."""
-    history, last = [], None
-    run = train(experiment, resume=resume)
-    for iteration in run:
-        history.append(numbers(iteration.metrics))
-        last = weights(iteration.agent)
-        if iteration.number == iterations:
-            run.close()
-    return history, last
+def smoke(folder, *overrides, **names):
+    return launching.smoke(folder, *FEW_STEPS, *overrides, **names)
 
 
 # --- worlds of the test's own, reached by name like any other
@@ -191,20 +162,6 @@ def test_resumed_equals_never_stopped_bit_by_bit(tmp_path):
     states = [load_checkpoint(tmp_path / name / "checkpoints" / "checkpoint_2048.pt") for name in ("whole", "halves")]
     assert_same(states[0]["world"], states[1]["world"])
     assert_same(states[0]["algorithm"], states[1]["algorithm"])
-
-
-def assert_same(one, other):
-    if isinstance(one, torch.Tensor):
-        assert torch.equal(one, other)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_same(one[key], other[key])
-    elif isinstance(one, list | tuple):
-        for left, right in zip(one, other, strict=True):
-            assert_same(left, right)
-    else:
-        assert one == other
 
 
 def test_a_finished_run_can_be_made_longer_but_not_resumed_as_it_is(tmp_path):
@@ -649,13 +606,6 @@ def test_episodes_that_have_not_finished_count_as_far_as_they_have_come(tmp_path
     assert found["unfinished"].tolist() == [0.0] * 5 + [1.0] * 3
 
 
-def test_evaluation_within_its_limit_succeeds_whatever_the_limit(tmp_path, tiny_worlds):
-    experiment = tiny(tmp_path, "+world.length=3")
-    env = experiment.make_world(num_envs=2)
-    episodes = evaluate_policy(experiment.make_agent(env).actor, env, max_steps=10)
-    assert episodes["length"].tolist() == [3.0, 3.0]
-
-
 def test_an_evaluation_on_a_cpu_ends_soon_after_its_last_game(tmp_path, tiny_worlds):
     experiment, steps = tiny(tmp_path, "+world.length=7"), []
     env = experiment.make_world(num_envs=2)
@@ -684,11 +634,6 @@ def test_a_loaded_agent_is_the_trained_one_with_its_statistics(tmp_path):
     assert torch.equal(weights(agent), before)  # judging does not move the statistics
     _, earlier = load_agent(tmp_path / "run" / "checkpoints" / "checkpoint_512.pt", "cpu")
     assert not torch.equal(weights(earlier), before)
-
-
-def test_a_run_that_does_not_exist_is_a_sentence(tmp_path):
-    with pytest.raises(CheckpointError, match="there is no run"):
-        load_agent(tmp_path / "nowhere")
 
 
 def masked_rollout(mask, alive):

@@ -250,24 +250,18 @@ def test_what_a_file_says_for_cuda_is_no_word_of_the_reader(stranger, words, mon
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("place", "text"),
     [
-        "${oc.env:SECRET}",
-        "x${oc.env:SECRET,none}",
-        "\\${oc.env:SECRET}",
-        "${oc.decode:${oc.env:SECRET}}",
-        "${hydra:runtime}",
+        *((place, "${oc.env:SECRET}") for place in ("world/level", "name", "run/folder", "tuned/ppo/gamma")),
+        ("world/level", "x${oc.env:SECRET,none}"),
+        ("world/level", "\\${oc.env:SECRET}"),
+        ("world/level", "${oc.decode:${oc.env:SECRET}}"),
+        ("algorithm/gamma", "${hydra:runtime}"),
     ],
 )
-def test_a_stranger_reads_no_environment(stranger, capfd, text):
-    stranger({"world/level": text})
-    assert "hunter2" not in refused(capfd, ["configs", "run/config.yaml"], "world.level")
-
-
-@pytest.mark.parametrize("place", ["name", "run/folder", "algorithm/gamma", "tuned/ppo/gamma"])
-def test_nowhere_does_a_stranger_read_the_environment(stranger, capfd, place):
-    stranger({place: "${oc.env:SECRET}"})
-    assert "hunter2" not in refused(capfd, ["evaluate", "run"], place.replace("/", "."))
+def test_a_stranger_reads_no_environment(stranger, capfd, place, text):
+    stranger({place: text})
+    assert "hunter2" not in refused(capfd, ["configs", "run/config.yaml"], place.replace("/", "."))
 
 
 def test_keys_may_refer_to_each_other(stranger):

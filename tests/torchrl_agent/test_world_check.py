@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from line_world import Cabinet
 from tensordict import TensorDict
 from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
@@ -349,28 +350,19 @@ def test_a_compiled_game_that_fails_says_so_like_an_eager_one():
         broken.step(broken.rand_action(broken.reset()))
 
 
-class Pushed(EnvBase):
+class Pushed(Cabinet):
     """A world that shows what it is pushed with."""
 
-    def __init__(self, low, high, dtype=torch.float32):
-        super().__init__(batch_size=[2], device="cpu")
+    def __init__(self, low, high, dtype):
         ends = [torch.full((2, 1), bound, dtype=dtype) for bound in (low, high)]
-        self.observation_spec = Composite(observation=Unbounded((2, 1)), shape=(2,))
-        self.action_spec = Bounded(*ends, (2, 1), dtype=dtype)
-        self.reward_spec = Unbounded((2, 1))
+        super().__init__({"observation": Unbounded((2, 1))}, Bounded(*ends, (2, 1), dtype=dtype), num_envs=2)
         self.pushes = []
-
-    def _reset(self, tensordict=None):
-        return self.observation_spec.zero()
 
     def _step(self, tensordict):
         action = tensordict["action"]
         self.pushes.append(action)
         flags = {name: torch.zeros(2, 1, dtype=torch.bool) for name in ("done", "terminated")}
         return TensorDict({"observation": action.float(), "reward": action.float(), **flags}, [2])
-
-    def _set_seed(self, seed):
-        pass
 
 
 INF, GREATEST = float("inf"), torch.finfo(torch.float32).max

@@ -56,11 +56,6 @@ def test_it_is_evaluated(brought, capsys):
     assert json.loads(printed[printed.index("{") :])["return_mean"] == 6  # a reward of 1 in each of six steps
 
 
-def test_it_is_filmed(brought, capsys, tmp_path):
-    run_verb(capsys, "film", brought[1], "--steps", 4, "--output", tmp_path / "film.gif")
-    assert (tmp_path / "film.gif").is_file()
-
-
 def test_it_is_explained(brought, capsys, tmp_path):
     name, run = brought
     page = run_verb(capsys, "explain", run, "--step", 2, "--output", tmp_path / "step.html")
@@ -69,14 +64,11 @@ def test_it_is_explained(brought, capsys, tmp_path):
     assert (tmp_path / "step.html").is_file()
 
 
-def test_it_is_exported(brought, capsys):
-    run_verb(capsys, "export", brought[1])
-    assert (brought[1] / "policy.pt2").is_file()
-
-
-def test_it_is_plotted(brought, capsys, tmp_path):
-    run_verb(capsys, "plot", brought[1], "--output", tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").is_file()
+@pytest.mark.parametrize(("verb", "file"), [("film", "film.gif"), ("plot", "curves.png"), ("export", "policy.pt2")])
+def test_it_is_filmed_plotted_and_exported(brought, capsys, tmp_path, verb, file):
+    steps = ["--steps", 4] if verb == "film" else []
+    run_verb(capsys, verb, brought[1], *steps, "--output", tmp_path / file)
+    assert (tmp_path / file).is_file()
 
 
 def test_it_becomes_a_run_of_stable_baselines3_or_says_why_not(brought, capsys, tmp_path):

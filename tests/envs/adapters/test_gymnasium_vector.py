@@ -9,12 +9,7 @@ import torch
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import GrayscaleObservation
-from gymnasium.wrappers.vector import (
-    DictInfoToList,
-    FlattenObservation,
-    NormalizeObservation,
-    RecordEpisodeStatistics,
-)
+from gymnasium.wrappers.vector import DictInfoToList, FlattenObservation, NormalizeObservation, RecordEpisodeStatistics
 from torchrl.data import Bounded
 
 from envs import ArenaEnv, TownEnv
@@ -144,14 +139,6 @@ def test_infos_become_a_list_with_entries_only_where_worlds_ended(vector):
                 assert info["final_info"]["episode"]["r"] == info["final_info"]["return"]
                 ends += 1
     assert ends
-
-
-def test_several_observations_become_a_dict():
-    vector = GymnasiumVectorEnv(ArenaEnv(num_envs=2, observation="dict"))
-    observation, _ = vector.reset()
-    assert isinstance(vector.single_observation_space, gymnasium.spaces.Dict)
-    assert observation["player_state"].shape == (2, 7)
-    assert observation in vector.observation_space
 
 
 def test_several_last_observations_are_dicts_where_worlds_ended():

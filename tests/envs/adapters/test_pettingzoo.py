@@ -110,18 +110,6 @@ def test_actions_drawn_by_the_mask_are_legal(level):
     assert not env.world.state.tally.illegal.any()
 
 
-def test_after_the_last_step_the_state_is_the_ended_episodes():
-    env = make()
-    with pytest.raises(ValueError, match="call reset"):
-        env.state()
-    env.reset()
-    env.world.state.step.fill_(499)
-    env.step(waiting(env))
-    assert env.state()[-1] == 1.0, "share of time"
-    env.reset()
-    assert env.state()[-1] == 0.0
-
-
 @pytest.mark.parametrize("action", [1.7, True, None, "up", [1, 2], -1])
 def test_what_is_no_action_is_refused(action):
     env = make()
@@ -220,12 +208,14 @@ def test_agents_who_see_several_things_get_them_by_name():
 
 def test_the_last_picture_and_state_are_those_of_the_end():
     env = make(rules={"max_steps": 2})
+    with pytest.raises(ValueError, match="call reset"):
+        env.state()
     env.reset(seed=1)
     env.render()
     env.step(waiting(env))
     env.step(waiting(env))
     picture, state = env.render(), env.state()
-    assert env.agents == []
+    assert env.agents == [] and state[-1] == 1.0, "share of time"
     assert np.array_equal(env.render(), picture)
     env.reset()
     assert not np.array_equal(env.render(), picture)

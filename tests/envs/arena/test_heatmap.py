@@ -15,16 +15,6 @@ from envs.toolkit.records import map_record
 RULES = Rules()
 
 
-@pytest.fixture
-def state():
-    """Nothing alive in two worlds."""
-    state = map_record(torch.clone, ArenaEnv(num_envs=2).state)
-    for value in (state.spawners.health, state.enemies.health, state.shots.life, state.enemy_shots.life):
-        value.zero_()
-    state.ship.health.zero_()
-    return state
-
-
 def channel(state, name, world=0):
     return heatmap(state, RULES)[world, CHANNELS.index(name)]
 

@@ -19,7 +19,6 @@ from envs.arena.pixels import (
     ENEMY,
     ENEMY_SHOT,
     FIELD,
-    HEADER,
     HEALTH,
     NOSE,
     SHIP,
@@ -32,20 +31,6 @@ from envs.toolkit.records import map_record
 
 RULES = Rules()
 UNIT = 1600 / 62
-
-
-@pytest.fixture
-def state():
-    """Nobody but a ship that shows nothing: it is dead."""
-    return empty(2)
-
-
-def empty(worlds):
-    state = map_record(torch.clone, ArenaEnv(num_envs=worlds).state)
-    for value in (state.spawners.health, state.enemies.health, state.shots.life, state.enemy_shots.life):
-        value.zero_()
-    state.ship.health.zero_()
-    return state
 
 
 def center(row, column):
@@ -137,13 +122,14 @@ def test_the_nose_shows_where_the_ship_points(state, rotation, down, right):
 
 
 def test_a_ship_in_motion_leaves_a_wake_and_a_dead_one_nothing(state):
+    dead = pixels(state, RULES)
     fly(state, 40, 30)
     still = pixels(state, RULES)
     state.ship.vx[0] = 3 * UNIT / 6
     moving = pixels(state, RULES)
     assert (40, 27) in changed(still, moving)
     state.ship.health[0] = 0
-    assert torch.equal(pixels(state, RULES), pixels(empty(2), RULES))
+    assert torch.equal(pixels(state, RULES), dead)
 
 
 def test_a_spawner_carries_a_bar_as_long_as_its_health(state):
@@ -205,7 +191,3 @@ def test_light_stays_between_0_and_1_in_any_field_and_every_row_is_its_own(rules
     assert whole.max() <= 1
     alone = pixels(map_record(lambda value: value[..., 7:8].contiguous(), env.state), rules)
     assert torch.equal(whole[7:8], alone)
-
-
-def test_the_header_is_as_high_as_the_bars_say():
-    assert HEADER == 12

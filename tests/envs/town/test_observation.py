@@ -180,10 +180,6 @@ def fog(scene):
     return town
 
 
-def test_an_empty_window_is_empty(fog):
-    assert not window(fog).any()
-
-
 def test_the_window_shows_the_kinds_of_places(fog):
     fog.place("Bed", 4, 4)
     fog.place("Bar", 2, 3)
@@ -317,19 +313,13 @@ def test_the_dead_are_not_seen(scene):
     assert not any(town.look()["others"])
 
 
-def test_an_empty_slot_is_all_zeros(scene):
-    town = scene("L7", num_agents=4, **GROUPS)
-    town.put(slice(1, None), x=7, y=7)
-    town.put(cues=-1)
-    assert not any(town.look(0)["others"])
-
-
-def test_another_is_seen_with_family_and_cues(scene):
+def test_another_is_seen_with_family_and_cues_and_an_empty_slot_is_all_zeros(scene):
     town = scene("L7", num_agents=4, **GROUPS)
     for agent, x in enumerate((0, 2, 1, 7)):
         town.put(agent, x=x)
     town.put(1, cues=0b000000000101)
     town.put(2, cues=0b100000000000)
+    town.put(3, cues=-1)
     stranger, kin, nobody = others(town)
     close(stranger, [1 / 5, 0, 1, 0, *[0] * 11, 1])
     close(kin, [2 / 5, 0, 1, 1, 1, 0, 1, *[0] * 9])

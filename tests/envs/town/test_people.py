@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import pytest
 import torch
@@ -270,23 +269,6 @@ def test_a_friends_errand_of_the_evening_is_one_of_three_places():
     found = zip(env.state.agents.x[1].tolist(), env.state.agents.y[1].tolist(), strict=True)
     expected = [where[kind.happy] for kind in kinds.values()] + [where[kind.sad] for kind in kinds.values()]
     assert list(found) == expected
-
-
-def test_strangers_have_habits_of_the_evening_that_one_can_train_with():
-    """Each looks, by its mood, like a kind of the training, and is none: it lies about its mood or is out all day."""
-    kinds = load_level("others_strangers").characters.values()
-    known = [kind for kind in kinds if not kind.held_out]
-    strangers = [kind for kind in kinds if kind.held_out]
-    assert len(known) == len(strangers) == 4
-    assert {(kind.happy, kind.sad) for kind in known} == set(itertools.product(("Bar", "Park"), repeat=2))
-    assert all(kind.errands == ["Bed"] and not kind.lies for kind in known)
-    shown = [(kind.sad, kind.happy) if kind.lies else (kind.happy, kind.sad) for kind in strangers]
-    assert sorted((kind.lies, kind.errands, *places) for kind, places in zip(strangers, shown, strict=True)) == [
-        (False, ["Bar"], "Park", "Bar"),
-        (False, ["Park"], "Bar", "Park"),
-        (True, ["Bed"], "Bar", "Park"),
-        (True, ["Bed"], "Park", "Bar"),
-    ]
 
 
 def test_it_sees_to_a_need_earlier_than_others_would(scene):

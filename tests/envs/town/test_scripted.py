@@ -199,9 +199,14 @@ def test_the_way_round_comes_by_every_cell(scene):
     assert {(5, 3), (3, 5), (2, 3), (3, 2)} <= visited  # clockwise, and back to where it began
 
 
-def test_with_the_whole_map_in_sight_it_is_the_greedy_player():
-    env = TownEnv(16, level="L4", rules={"view": 8}, seed=1)
-    root, player, greedy = env.reset(), FogPlayer(env, remembers=False), env.players()["greedy"]
+@pytest.mark.parametrize(
+    ("level", "agents", "make"),
+    [("L4", 1, lambda env: FogPlayer(env, remembers=False)), ("L6", 3, lambda env: env.players()["remembering"])],
+    ids=["alone", "several"],
+)
+def test_with_the_whole_map_in_sight_it_is_the_greedy_player(level, agents, make):
+    env = TownEnv(16, level=level, num_agents=agents, rules={"view": 8}, seed=1)
+    root, player, greedy = env.reset(), make(env), env.players()["greedy"]
     for _ in range(10):
         assert torch.equal(*(each(root.copy())["agents", "action"] for each in (player, greedy)))
         root = env.step_and_maybe_reset(greedy(root))[1]
@@ -240,11 +245,3 @@ def test_each_agent_in_the_fog_goes_by_what_it_has_seen_itself(scene):
     town.place("Bed", 0, 7)
     town.put(agent=1, x=4, y=0)
     assert act() == ["left", "right"], "now the second does, too"
-
-
-def test_by_true_beliefs_everybody_is_the_greedy_player():
-    env = TownEnv(8, level="L6", num_agents=3, rules={"view": 8}, seed=1)
-    root, player, greedy = env.reset(), env.players()["remembering"], env.players()["greedy"]
-    for _ in range(10):
-        assert torch.equal(*(each(root.copy())["agents", "action"] for each in (player, greedy)))
-        root = env.step_and_maybe_reset(greedy(root))[1]

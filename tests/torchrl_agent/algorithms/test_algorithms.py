@@ -5,9 +5,10 @@ import math
 
 import pytest
 import torch
+from launching import play, smoke, weights
 from torch._dynamo.utils import counters
 
-from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
+from torchrl_agent import Experiment, cli, evaluate, learn, load_agent
 from torchrl_agent.algorithms.registry import ALGORITHMS, class_path, find_algorithm
 from torchrl_agent.core.checkpoint import CheckpointError
 from torchrl_agent.training.metrics import to_host
@@ -17,40 +18,10 @@ SHORT = (  # several updates, refreshes and a full replay within the 2048 frames
     "world.num_envs=64",
     "world.rules={max_steps: 20}",  # episodes begin and end
     "tuned.a2c.rollout_steps=4",
-    "tuned.impala.rollout_steps=4",
-    "tuned.impala.refresh_every=3",
-    "tuned.dqn.rollout_steps=4",
-    "tuned.dqn.learning_starts=256",
-    "tuned.dqn.batch_size=128",
-    "tuned.dqn.replay_size=1024",
-    "tuned.sac.rollout_steps=4",
-    "tuned.sac.learning_starts=256",
-    "tuned.sac.batch_size=128",
-    "tuned.sac.replay_size=1024",
+    "tuned.impala={rollout_steps: 4, refresh_every: 3}",
+    "tuned.dqn={rollout_steps: 4, learning_starts: 256, batch_size: 128, replay_size: 1024}",
+    "tuned.sac={rollout_steps: 4, learning_starts: 256, batch_size: 128, replay_size: 1024}",
 )
-
-
-def smoke(folder, *overrides, name="run"):
-    files = [f"run.folder={folder}", f"run.name={name}", "run.tensorboard=false"]
-    quick = ["run.film=false", "run.final_evaluation=false", "device=cpu"]
-    return Experiment.load("smoke", *files, *quick, *overrides)
-
-
-def weights(module):
-    return torch.cat([value.detach().flatten().double() for value in module.state_dict().values()])
-
-
-def play(experiment, iterations=None, resume=None):
-    """Metrics without the clock and last weights of a run; closed early after so many ``iterations``."""
-    history, last = [], None
-    run = train(experiment, resume=resume)
-    for iteration in run:
-        rows = iteration.metrics.items()
-        history.append({tag: repr(value) for tag, value in rows if not tag.startswith("time/")})
-        last = weights(iteration.agent)
-        if iteration.number == iterations:
-            run.close()
-    return history, last
 
 
 # --- A2C
@@ -202,12 +173,8 @@ TOWN = [
     "model.hidden_sizes=[16]",
     "tuned.a2c.rollout_steps=4",
     "tuned.impala.rollout_steps=4",
-    "tuned.dqn.rollout_steps=4",
-    "tuned.dqn.learning_starts=0",
-    "tuned.dqn.batch_size=64",
-    "tuned.sac.rollout_steps=4",
-    "tuned.sac.learning_starts=0",
-    "tuned.sac.batch_size=64",
+    "tuned.dqn={rollout_steps: 4, learning_starts: 0, batch_size: 64}",
+    "tuned.sac={rollout_steps: 4, learning_starts: 0, batch_size: 64}",
     "threads=1",
     "device=cpu",
     *(f"acceleration.{part}=false" for part in ("step", "advantages", "update")),
@@ -269,14 +236,7 @@ def test_agents_with_memory_learn_from_sequences(algorithm, policy):
 def test_all_modules_of_the_mind_learn_beside_each_algorithm(algorithm):
     """The world model's values too, from the targets that the algorithm's critic has."""
     modules = [f"model.{name}.enabled=true" for name in ("world_model", "social_model", "manager")]
-    words = [
-        *TOWN,
-        *modules,
-        "world.observation=groups",
-        "world.privileged=true",
-        "policy=gru",
-        f"algorithm={algorithm}",
-    ]
+    words = [*TOWN, *modules, "world={observation: groups, privileged: true}", "policy=gru", f"algorithm={algorithm}"]
     learner = Experiment.load("town", *words).make_learner()
     before = {name: weights(module.weights).clone() for name, module in learner.agent.agent_modules.items()}
     metrics = to_host(learner.improve(learner.collector.collect(), 1e-3))
@@ -353,14 +313,7 @@ def test_compiled_equals_eager_and_nothing_recompiles(algorithm, more):
     torch._dynamo.reset()
     counters.clear()
     on = [f"acceleration.{part}=true" for part in ("step", "advantages", "update")]
-    options = [
-        f"algorithm={algorithm}",
-        *SHORT,
-        "tuned.dqn.learning_starts=0",
-        "tuned.dqn.batch_size=256",
-        "device=cpu",
-        *more,
-    ]
+    options = [f"algorithm={algorithm}", *SHORT, "tuned.dqn={learning_starts: 0, batch_size: 256}", "device=cpu", *more]
     learner = Experiment.load("smoke", *options, *on).make_learner()
     for _ in range(2):
         learner.improve(learner.collector.collect(), 1e-3)

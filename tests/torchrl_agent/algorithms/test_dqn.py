@@ -108,8 +108,9 @@ def test_dueling_streams_by_hand():
     assert network(torch.ones(1)).tolist() == pytest.approx([10 + 1 - 3, 10 + 2 - 3, 10 + 6 - 3])
 
 
-def test_the_target_network_follows_at_its_rate_and_interval():
-    dqn = make(target_rate=0.25, target_interval=2)
+@pytest.mark.parametrize(("interval", "updates"), [(2, [2, 4]), (1, [0, 1, 2, 3, 4])])  # made before: 1 is within each
+def test_the_target_network_follows_at_its_rate_and_interval(interval, updates):
+    dqn = make(target_rate=0.25, target_interval=interval)
     dqn.target.step()
     (weight,) = [
         value
@@ -122,16 +123,7 @@ def test_the_target_network_follows_at_its_rate_and_interval():
     dqn.replay.add(torch.cat([transition()] * 8))
     for _ in range(5):
         dqn._update()
-    assert steps == [2, 4]
-
-
-def test_with_an_interval_of_one_the_target_network_follows_every_update():
-    dqn, steps = make(target_interval=1), []
-    dqn.target.step = lambda: steps.append(1)
-    dqn.replay.add(torch.cat([transition()] * 8))
-    for _ in range(3):
-        dqn._update()
-    assert len(steps) == 3
+    assert steps == updates
 
 
 # --- exploring

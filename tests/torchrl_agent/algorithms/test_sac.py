@@ -183,20 +183,6 @@ def test_losses_do_not_depend_on_the_unit_of_the_actions(half_range):
     torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("half_range", [100.0, 1.0, 0.1, 0.001])
-def test_it_learns_alike_whatever_the_unit_of_the_actions(half_range):
-    options = ["algorithm=sac", "algorithm.rollout_steps=4", "algorithm.learning_starts=64", "algorithm.batch_size=64"]
-    options += ["algorithm.learning_rate.initial=0.003", "algorithm.replay_ratio=8", "model.hidden_sizes=[16]"]
-    experiment = Experiment.load("smoke", *options, *QUIET, "total_frames=6400")
-    experiment.world = {"_target_": "one_step_worlds.Hitting", "num_envs": 16, "half_range": half_range}
-    experiment.evaluation.world = {}
-    (*_, last) = learn(experiment)
-    assert evaluate(experiment, last.agent, episodes=16)["return_mean"] > -0.01
-    assert last.metrics["train/temperature"] < 0.3
-    assert last.metrics["train/entropy"] == pytest.approx(-1.0, abs=0.7)
-
-
 def test_gradients_are_clipped_apart():
     agent = make().agent
     parts = agent.parts()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from launching import Bomb
 
 from torchrl_agent.core import checkpoint
 from torchrl_agent.core.checkpoint import (
@@ -259,28 +260,20 @@ def test_another_format_is_refused_by_its_number(tmp_path):
     assert f"reads {checkpoint.FORMAT}" in sentence
 
 
-class Bomb:
-    def __reduce__(self):
-        return (Path.touch, (Path(os.environ["BOMB_MARK"]),))
-
-
-def test_reading_a_checkpoint_never_runs_code(tmp_path, monkeypatch):
-    mark = tmp_path / "exploded"
-    monkeypatch.setenv("BOMB_MARK", str(mark))
+def test_reading_a_checkpoint_never_runs_code(tmp_path):
+    bomb = Bomb(tmp_path / "exploded")
     for write in (torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))):
-        write({"metadata": {"format": 1}, "agent": Bomb()}, tmp_path / "bomb.pt")
+        write({"metadata": {"format": 1}, "agent": bomb}, tmp_path / "bomb.pt")
         refused(tmp_path / "bomb.pt")
-    assert not mark.exists()
+    assert not (tmp_path / "exploded").exists()
 
 
-def test_reading_a_replay_never_runs_code(tmp_path, monkeypatch):
-    mark = tmp_path / "exploded"
-    monkeypatch.setenv("BOMB_MARK", str(mark))
+def test_reading_a_replay_never_runs_code(tmp_path):
     path = save(tmp_path, 1)
-    torch.save(Bomb(), path.with_suffix(checkpoint.REPLAY))
+    torch.save(Bomb(tmp_path / "exploded"), path.with_suffix(checkpoint.REPLAY))
     with pytest.raises(CheckpointError, match="damaged"):
         load_checkpoint(path, replay=True)
-    assert not mark.exists()
+    assert not (tmp_path / "exploded").exists()
 
 
 def test_only_the_newest_checkpoint_has_its_replay_which_was_there_before_it(tmp_path, monkeypatch):

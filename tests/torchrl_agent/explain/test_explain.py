@@ -30,17 +30,12 @@ from torchrl_agent.runs.run import save
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
 SMALL = [
-    "world.num_envs=4",
-    "algorithm.rollout_steps=8",
-    "algorithm.minibatch_size=32",
-    "algorithm.num_epochs=1",
+    "world={num_envs: 4, rules: {max_steps: 9, sight: 14}}",
+    "algorithm={rollout_steps: 8, minibatch_size: 32, num_epochs: 1}",
     "model.hidden_sizes=[16]",
-    "model.perception.memory_size=12",
-    "model.perception.belief_size=8",
-    "model.perception.embedding_size=16",
+    "model.perception={memory_size: 12, belief_size: 8, embedding_size: 16}",
     "model.world_model.hidden_size=16",
     "model.manager.steps=4",
-    "world.rules={max_steps: 9, sight: 14}",
     "device=cpu",
     *EAGER,
 ]
@@ -469,11 +464,7 @@ def test_the_picture_of_a_window_has_the_towns_colors_and_says_what_is_empty(tho
 
 def test_a_world_without_colors_gets_one_for_each_channel(thought):
     panel, picture = window_panel(thought, Names())
-    assert [text.get_text() for text in panel.get_legend().get_texts()][2:] == [
-        "channel 0",
-        "channel 14",
-        "channel 15",
-    ]
+    assert [text.get_text() for text in panel.get_legend().get_texts()][2:] == ["channel 0", "channel 14", "channel 15"]
     assert len({tuple(picture[y, x].tolist()) for y, x in ((0, 0), (1, 1), (0, 4))}) == 3
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from by_hand import EAGER
+from by_hand import EAGER, played, with_gradients
 from growing import small
 from tensordict import TensorDict
 from tensordict.nn import ProbabilisticTensorDictSequential, TensorDictModule
@@ -12,7 +12,6 @@ from torch import nn
 from torchrl.envs import GymEnv
 from torchrl.objectives import ClipPPOLoss
 
-from envs import ArenaEnv
 from torchrl_agent import keys
 from torchrl_agent.algorithms.impala import IMPALA, IMPALAConfig
 from torchrl_agent.algorithms.ppo import PPO, PPOConfig
@@ -132,13 +131,9 @@ def test_absurd_ratios_of_a_head_stay_finite(before):
 
 
 def test_with_a_single_head_it_is_torchrls_loss():
-    torch.manual_seed(0)
-    agent = Agent(ArenaEnv(8, desynchronize=True), ModelConfig([16]))
-    ppo = PPO(agent, PPOConfig(rollout_steps=16, minibatch_size=128, ratio="per_head"), 8, EAGER)
-    rollout = RolloutCollector(ArenaEnv(8, desynchronize=True), agent, 16, EAGER).collect().clone()
-    with torch.no_grad():
-        for parameter in agent.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
+    config = PPOConfig(rollout_steps=16, minibatch_size=128, ratio="per_head")
+    ppo, rollout = played(make=lambda agent: PPO(agent, config, 8, EAGER))
+    agent = ppo.agent
     data, _ = ppo.advantages(rollout)
     theirs = ClipPPOLoss(
         agent.actor,
@@ -149,13 +144,7 @@ def test_with_a_single_head_it_is_torchrls_loss():
         normalize_advantage=True,
         functional=False,
     )
-    results = []
-    for loss in (theirs, ppo.loss):
-        agent.zero_grad()
-        terms = loss(data.copy())
-        sum(value for name, value in terms.items() if name.startswith("loss_")).backward()
-        results.append((terms.detach(), [parameter.grad.clone() for parameter in agent.parameters()]))
-    (expected, gradients), (found, own) = results
+    (expected, gradients), (found, own) = (with_gradients(loss, data.copy(), agent) for loss in (theirs, ppo.loss))
     assert found["clip_fraction"] > 0.1
     for name in ("loss_objective", "loss_critic", "loss_entropy", "entropy", "clip_fraction", "max_ratio"):
         torch.testing.assert_close(found[name], expected[name], msg=name)

@@ -7,10 +7,9 @@ import math
 
 import pytest
 import torch
-from by_hand import EAGER, frames, make_ppo, one_frame, simple_agent
+from by_hand import EAGER, frames, make_ppo, one_frame, played, simple_agent, with_gradients
 from torchrl.objectives import A2CLoss, ClipPPOLoss
 
-from envs import ArenaEnv
 from torchrl_agent import keys
 from torchrl_agent.algorithms import actor_critic, impala, ppo
 from torchrl_agent.algorithms.a2c import A2C, A2CConfig
@@ -19,37 +18,29 @@ from torchrl_agent.algorithms.ppo import PPO, PPOConfig
 from torchrl_agent.core import ranks
 from torchrl_agent.losses import dqn as action_value_objective
 from torchrl_agent.losses import policy_gradient as objectives
-from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.optimization import updater as updates
-from torchrl_agent.training.collector import RolloutCollector
 
 # --- PPO by hand
 
 
 @pytest.mark.parametrize(
-    ("action", "advantage", "loss", "clipped", "learns"),
+    ("epsilon", "action", "advantage", "loss", "learns"),
     [
-        (1, 2.0, -2.4, 1.0, False),  # ratio 0.75 / 0.5 = 1.5: min(1.5 * 2, 1.2 * 2)
-        (1, -2.0, 3.0, 1.0, True),  # min(1.5 * -2, 1.2 * -2)
-        (0, 2.0, -1.0, 1.0, True),  # ratio 0.25 / 0.5 = 0.5: min(0.5 * 2, 0.8 * 2)
-        (0, -2.0, 1.6, 1.0, False),  # min(0.5 * -2, 0.8 * -2)
+        (0.2, 1, 2.0, -2.4, False),  # ratio 0.75 / 0.5 = 1.5: min(1.5 * 2, 1.2 * 2)
+        (0.1, 1, 2.0, -2.2, False),  # min(1.5 * 2, 1.1 * 2)
+        (0.2, 1, -2.0, 3.0, True),  # min(1.5 * -2, 1.2 * -2)
+        (0.2, 0, 2.0, -1.0, True),  # ratio 0.25 / 0.5 = 0.5: min(0.5 * 2, 0.8 * 2)
+        (0.2, 0, -2.0, 1.6, False),  # min(0.5 * -2, 0.8 * -2)
     ],
 )
-def test_clipped_objective_by_hand(action, advantage, loss, clipped, learns):
-    ppo = make_ppo(clip_epsilon=0.2, entropy_coeff=0.0)
+def test_clipped_objective_by_hand(epsilon, action, advantage, loss, learns):
+    ppo = make_ppo(clip_epsilon=epsilon, entropy_coeff=0.0)
     losses = ppo.loss(one_frame(action, 0.5, advantage))
     assert losses["loss_objective"].item() == pytest.approx(loss, rel=1e-5)
-    assert losses["clip_fraction"].item() == clipped
+    assert losses["clip_fraction"].item() == 1.0
     losses["loss_objective"].backward()
     gradient = sum(p.grad.abs().sum().item() for p in ppo.agent.actor.parameters() if p.grad is not None)
     assert (gradient > 0) == learns
-
-
-def test_the_range_of_the_ratio_is_the_one_asked_for():
-    losses = make_ppo(clip_epsilon=0.1, entropy_coeff=0.0).loss(
-        one_frame(1, 0.5, 2.0)
-    )  # ratio 1.5: min(1.5 * 2, 1.1 * 2)
-    assert losses["loss_objective"].item() == pytest.approx(-2.2, rel=1e-5)
 
 
 def test_within_the_clip_the_objective_is_ratio_times_advantage():
@@ -204,26 +195,6 @@ def test_v_trace_by_hand():
 
 
 # --- beside TorchRL's own
-
-
-def played(num_envs=8, steps=16):
-    """An agent that has moved away from the one that played a rollout of the Arena [T, N], and that rollout."""
-    torch.manual_seed(0)
-    env = ArenaEnv(num_envs, desynchronize=True)
-    agent = Agent(env, ModelConfig([16]))
-    rollout = RolloutCollector(env, agent, steps, EAGER).collect().clone()
-    with torch.no_grad():
-        for parameter in agent.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return agent, rollout
-
-
-def with_gradients(loss, data, agent):
-    """The terms of a loss, and the gradient of their sum."""
-    agent.zero_grad()
-    terms = loss(data)
-    sum(value for name, value in terms.items() if name.startswith("loss_")).backward()
-    return terms.detach(), [parameter.grad.clone() for parameter in agent.parameters()]
 
 
 @pytest.mark.parametrize("clip_value", [None, 0.3])

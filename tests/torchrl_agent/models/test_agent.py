@@ -4,35 +4,16 @@ import math
 
 import pytest
 import torch
+from line_world import Cabinet
 from tensordict import TensorDict
 from torch import nn
 from torchrl.data import Bounded, Categorical, Composite, OneHot, Unbounded
-from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs import ArenaEnv
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.modules.manager import ManagerConfig
 from torchrl_agent.modules.specs import action_heads, observation_shapes
-
-
-class Cabinet(EnvBase):
-    """A world that is all specs: what is observed and done is said by the test."""
-
-    def __init__(self, observations, action=None, num_envs=3):
-        super().__init__(batch_size=[num_envs], device="cpu")
-        self.observation_spec = Composite(**observations, shape=(num_envs,))
-        self.action_spec = action or Categorical(4, shape=(num_envs,))
-        self.reward_spec = Unbounded((num_envs, 1))
-
-    def _reset(self, tensordict=None):
-        return self.observation_spec.zero()
-
-    def _step(self, tensordict):
-        raise NotImplementedError
-
-    def _set_seed(self, seed):
-        pass
 
 
 def vector(size, num_envs=3):

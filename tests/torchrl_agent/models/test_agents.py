@@ -6,21 +6,16 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from envs import ArenaEnv, TownEnv
+from envs import TownEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.modules.distributions import MaskedCategorical, MaskedMultiCategorical
 from torchrl_agent.modules.perception import PerceptionConfig
-from torchrl_agent.modules.specs import action_heads, agent_group, observation_shapes
+from torchrl_agent.modules.specs import observation_shapes
 from torchrl_agent.training.collector import agent_rows
 from torchrl_agent.transforms import RewardScaler
-
-
-def test_a_world_of_one_agent_has_no_group():
-    assert agent_group(ArenaEnv(1)) is None
-    assert agent_group(TownEnv(1)) == "agents"
 
 
 def test_agents_never_see_masks_lives_potentials_labels_or_the_global_state():
@@ -123,9 +118,7 @@ SMALL = [
     "algorithm.rollout_steps=16",
     "threads=1",
     "model.hidden_sizes=[16]",
-    "acceleration.step=false",
-    "acceleration.advantages=false",
-    "acceleration.update=false",
+    "acceleration={step: false, advantages: false, update: false}",
 ]
 
 
@@ -140,10 +133,6 @@ def test_every_kind_of_town_is_learned_from(options):
     agents = last.learner.env.num_agents
     assert last.rollout["agents"].shape == (16, 4, agents)
     assert last.metrics["train/updates"] == 4 * 16 * 4 * agents / 64
-
-
-def test_family_channels_have_two_heads():
-    assert action_heads(TownEnv(1, level="L8")) == [8, 16]
 
 
 def test_frames_of_the_dead_never_reach_an_update():

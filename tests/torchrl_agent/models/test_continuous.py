@@ -7,10 +7,10 @@ import sys
 
 import pytest
 import torch
+from line_world import arm
 from tensordict import TensorDict
 from torch.distributions import Normal
-from torchrl.data import Bounded, Composite, Unbounded
-from torchrl.envs import EnvBase
+from torchrl.data import Bounded, Unbounded
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 from town_goals import town_manager
 
@@ -36,9 +36,7 @@ TINY = [
     "device=cpu",
     "threads=1",
     "world.num_envs=4",
-    "algorithm.rollout_steps=32",
-    "algorithm.minibatch_size=64",
-    "algorithm.num_epochs=2",
+    "algorithm={rollout_steps: 32, minibatch_size: 64, num_epochs: 2}",
     "total_frames=256",
     "evaluation.episodes=2",
     "run.tensorboard=false",
@@ -48,25 +46,6 @@ TINY = [
 def clipped(loc, scale, low=-1.0, high=1.0):
     """One number of an action."""
     return ClippedNormal(*(torch.tensor([float(value)]) for value in (loc, scale, low, high)))
-
-
-class Arm(EnvBase):
-    """A world that is all specs, with actions of any kind."""
-
-    def __init__(self, action, size=3):
-        super().__init__(batch_size=[2], device="cpu")
-        self.observation_spec = Composite(observation=Unbounded((2, size)), shape=(2,))
-        self.action_spec = action
-        self.reward_spec = Unbounded((2, 1))
-
-    def _reset(self, tensordict=None):
-        return self.observation_spec.zero()
-
-    def _step(self, tensordict):
-        raise NotImplementedError
-
-    def _set_seed(self, seed):
-        pass
 
 
 # --- the distribution
@@ -153,18 +132,18 @@ def test_the_deterministic_sample_is_the_clipped_mean():
 
 
 def test_bounds_are_read_from_specs():
-    low, high = action_bounds(Arm(Bounded(torch.tensor([[-1.0, 0.0]] * 2), torch.tensor([[1.0, 4.0]] * 2), (2, 2))))
+    low, high = action_bounds(arm(Bounded(torch.tensor([[-1.0, 0.0]] * 2), torch.tensor([[1.0, 4.0]] * 2), (2, 2))))
     assert (low.tolist(), high.tolist()) == ([-1, 0], [1, 4])
-    low, high = action_bounds(Arm(Unbounded((2, 1))))
+    low, high = action_bounds(arm(Unbounded((2, 1))))
     assert (low.item(), high.item()) == (-math.inf, math.inf)
     with pytest.raises(ValueError, match="vectors"):
-        action_bounds(Arm(Bounded(-1, 1, (2, 2, 3))))
+        action_bounds(arm(Bounded(-1, 1, (2, 2, 3))))
 
 
 @pytest.mark.parametrize(("least", "most"), [(-0.1, 0.1), (0.7, 0.9), (-math.inf, 1e-9), (-1e-40, 1.0 + 1e-12)])
 def test_bounds_in_double_precision_are_rounded_inwards(least, most):
     ends = [torch.full((2, 1), bound, dtype=torch.float64) for bound in (least, most)]
-    low, high = action_bounds(Arm(Bounded(*ends, (2, 1), dtype=torch.float64)))
+    low, high = action_bounds(arm(Bounded(*ends, (2, 1), dtype=torch.float64)))
     assert low.dtype == high.dtype == torch.float32
     assert least <= low.item() and high.item() <= most
     assert low.item() == pytest.approx(least, rel=1e-6) and high.item() == pytest.approx(most, rel=1e-6)
@@ -173,7 +152,7 @@ def test_bounds_in_double_precision_are_rounded_inwards(least, most):
 @pytest.mark.parametrize("make", [Agent, SACAgent])
 def test_no_action_is_beyond_a_bound_in_double_precision(make):
     ends = [torch.tensor([[-0.1, 0.3, -7.7]] * 2, dtype=torch.float64), torch.tensor([[0.1, 0.7, 0.1]] * 2).double()]
-    agent = make(Arm(Bounded(*ends, (2, 3), dtype=torch.float64)), ModelConfig([8]))
+    agent = make(arm(Bounded(*ends, (2, 3), dtype=torch.float64)), ModelConfig([8]))
     rows = TensorDict({keys.LOC: torch.randn(1000, 3) * 20, keys.SCALE: torch.ones(1000, 3)}, [1000])
     for mode in (ExplorationType.DETERMINISTIC, ExplorationType.RANDOM):
         with set_exploration_type(mode), torch.no_grad():
@@ -183,20 +162,20 @@ def test_no_action_is_beyond_a_bound_in_double_precision(make):
 
 def test_bounds_that_overflow_are_none_and_a_number_without_choice_is_refused():
     greatest = torch.finfo(torch.float32).max
-    env = Arm(Bounded(-greatest, greatest, (2, 1)))
+    env = arm(Bounded(-greatest, greatest, (2, 1)))
     assert [bound.item() for bound in action_bounds(env)] == [-math.inf, math.inf]
     played = Agent(env, ModelConfig([8])).actor(env.reset())
     assert played[keys.ACTION].isfinite().all() and played[keys.LOG_PROB].isfinite().all()
     with pytest.raises(ValueError, match="this world's have none"):
         SACAgent(env, ModelConfig([8]))
-    same = Arm(Bounded(torch.tensor([[-1.0, 0.5]] * 2), torch.tensor([[1.0, 0.5]] * 2), (2, 2)))
+    same = arm(Bounded(torch.tensor([[-1.0, 0.5]] * 2), torch.tensor([[1.0, 0.5]] * 2), (2, 2)))
     for make in (Agent, SACAgent):
         with pytest.raises(ValueError, match=r"number 1 of the world's actions can only be 0\.5"):
             make(same, ModelConfig([8]))
 
 
 def test_the_first_policy_begins_in_the_middle_of_the_range_as_wide_as_was_asked_for():
-    env = Arm(Bounded(torch.tensor([[-1.0, 0.0]] * 2), torch.tensor([[1.0, 4.0]] * 2), (2, 2)))
+    env = arm(Bounded(torch.tensor([[-1.0, 0.0]] * 2), torch.tensor([[1.0, 4.0]] * 2), (2, 2)))
     agent = Agent(env, ModelConfig([8], initial_std=0.5))
     root = agent.policy(env.reset())
     torch.testing.assert_close(root["loc"], torch.tensor([[0.0, 2.0]] * 2), atol=0.1, rtol=0)
@@ -219,13 +198,13 @@ def test_the_first_policy_begins_in_the_middle_of_the_range_as_wide_as_was_asked
 )
 def test_modules_that_need_discrete_actions_say_so(module, culprit):
     with pytest.raises(ValueError, match=culprit) as caught:
-        Agent(Arm(Bounded(-1, 1, (2, 1))), ModelConfig([8], **{"memory": "gru", **module}))
+        Agent(arm(Bounded(-1, 1, (2, 1))), ModelConfig([8], **{"memory": "gru", **module}))
     assert "\n" not in str(caught.value)
 
 
 def test_discrete_heads_of_a_continuous_world_are_refused():
     with pytest.raises(ValueError, match="continuous"):
-        action_heads(Arm(Bounded(-1, 1, (2, 1))))
+        action_heads(arm(Bounded(-1, 1, (2, 1))))
 
 
 # --- learning

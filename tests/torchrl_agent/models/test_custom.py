@@ -172,10 +172,16 @@ def written(value):
     return "{" + ", ".join(inner) + "}"
 
 
+OWN = "+model.custom_modules=" + written({"forecast": target(Forecast), "reader": target(Reader)})
+
+
+def make(*overrides):
+    return Experiment.load("smoke", *SMALL, OWN, *overrides).make_learner()
+
+
 @pytest.fixture
 def learner():
-    modules = {"forecast": target(Forecast), "reader": target(Reader)}
-    return Experiment.load("smoke", *SMALL, f"+model.custom_modules={written(modules)}").make_learner()
+    return make()
 
 
 def test_modules_read_what_came_before_and_the_controller_reads_them(learner):
@@ -206,9 +212,7 @@ def test_a_modules_loss_joins_the_algorithms(learner):
 @pytest.mark.slow
 def test_an_agent_with_modules_of_ones_own_is_one_graph():
     torch._dynamo.reset()
-    modules = {"forecast": target(Forecast), "reader": target(Reader)}
-    compiled = [f"acceleration.{part}=true" for part in ("step", "advantages", "update")]
-    learner = Experiment.load("smoke", *SMALL, f"+model.custom_modules={written(modules)}", *compiled).make_learner()
+    learner = make(*(f"acceleration.{part}=true" for part in ("step", "advantages", "update")))
     learner.improve(learner.collector.collect(), 1e-3)
     assert all(part.compiled for part in (*learner.collector.accelerated, *learner.algorithm.accelerated))
 
@@ -256,29 +260,23 @@ def test_a_module_that_does_not_fit_is_one_sentence(model, sentence):
 # --- frozen, saved, loaded and exported as the built-in ones ----------------------------------------------------------
 
 
-def make(modules, *overrides):
-    return Experiment.load("smoke", *SMALL, f"+model.custom_modules={written(modules)}", *overrides).make_learner()
-
-
 def test_a_module_of_ones_own_is_saved_loaded_and_frozen_by_its_name(tmp_path):
-    modules, file = {"forecast": target(Forecast), "reader": target(Reader)}, tmp_path / "module.pt"
-    one = make(modules, "seed=3")
+    one, file = make("seed=3"), tmp_path / "module.pt"
     save_module(file, one.agent, "forecast", one.algorithm.scaler)
     assert set(read_module(file).parts) == {"perception", "forecast"}, "with what it was trained with"
     loaded = [f"pretrained.custom_modules.forecast={file}", "frozen=[forecast]"]
-    other = make(modules, *(f"+{each}" if "custom" in each else each for each in loaded))
+    other = make(*(f"+{each}" if "custom" in each else each for each in loaded))
     before = {name: value.clone() for name, value in one.agent.custom_modules["forecast"].state_dict().items()}
     other.improve(other.collect(), 1e-2)
     after = other.agent.custom_modules["forecast"].state_dict()
     assert all(torch.equal(after[name], value) for name, value in before.items())
     assert not any(each.requires_grad for each in other.agent.custom_modules["forecast"].parameters())
     with pytest.raises(ValueError, match=r"there is no module 'forcast' .did you mean forecast"):
-        make(modules, "frozen=[forcast]")
+        make("frozen=[forcast]")
 
 
 def test_a_module_of_ones_own_is_pretrained_frozen_exported_and_ablated(tmp_path):
-    own = f"+model.custom_modules={written({'forecast': target(Forecast), 'reader': target(Reader)})}"
-    small = ["smoke", *SMALL[1:], "world.num_envs=6", own]
+    small = ["smoke", *SMALL[1:], "world.num_envs=6", OWN]
     short = PretrainConfig(frames=96, updates=12, learning_rate=1e-2)
     report = pretrain("forecast", Experiment.load(*small), short, tmp_path / "forecast")
     before, after = (report[f"validation_{when}"]["loss_forecast"] for when in ("before", "after"))
@@ -306,14 +304,12 @@ def test_a_module_of_ones_own_is_pretrained_frozen_exported_and_ablated(tmp_path
     ],
 )
 def test_a_module_that_cannot_learn_alone_is_not_pretrained(module, sentence, tmp_path):
-    own = f"+model.custom_modules={written({'forecast': target(Forecast), 'reader': target(Reader)})}"
     with pytest.raises(ValueError, match=sentence):
-        pretrain(module, Experiment.load("smoke", *SMALL, own), PretrainConfig(frames=32), tmp_path / "none")
+        pretrain(module, Experiment.load("smoke", *SMALL, OWN), PretrainConfig(frames=32), tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
-def test_a_module_of_ones_own_and_the_manager_are_exported_alone(tmp_path):
-    learner = make({"forecast": target(Forecast), "reader": target(Reader)})
+def test_a_module_of_ones_own_and_the_manager_are_exported_alone(learner):
     found = parts(learner.agent)
     assert list(found) == ["perception", "forecast", "reader", "policy"]
     root = learner.env.reset()

@@ -27,9 +27,7 @@ OTHERS = (
     "algorithm.rollout_steps=8",
     "tuned.ppo.minibatch_size=16",
     "model.world_model.foresees_others=true",
-    "acceleration.step=false",
-    "acceleration.advantages=false",
-    "acceleration.update=false",
+    "acceleration={step: false, advantages: false, update: false}",
 )
 
 

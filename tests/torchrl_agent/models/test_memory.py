@@ -25,12 +25,9 @@ from torchrl_agent.training.collector import agent_rows
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
 TOWN = [
-    "world.level=L6",
-    "world.num_envs=6",
-    "algorithm.rollout_steps=24",
-    "algorithm.minibatch_size=144",
-    "model.hidden_sizes=[16]",
-    "model.perception.memory_size=12",
+    "world={level: L6, num_envs: 6}",
+    "algorithm={rollout_steps: 24, minibatch_size: 144}",
+    "model={hidden_sizes: [16], perception: {memory_size: 12}}",
     "world.rules={max_steps: 10}",  # several episodes in each rollout
     *EAGER,
 ]
@@ -349,15 +346,25 @@ def test_the_first_look_at_a_rollout_finds_the_policy_unchanged(kind):
     assert losses["kl"].abs() < 1e-8
 
 
+def learned(learner, data, terms=None):
+    """Loss, metrics and gradients."""
+    learner.agent.zero_grad()
+    with set_recurrent_mode(True):
+        total, metrics = (terms or learner.algorithm.updater.terms)(data)
+    total.backward()
+    return total, metrics, gradients(learner.agent)
+
+
+def gradients(agent):
+    return [parameter.grad.clone() for parameter in agent.parameters() if parameter.grad is not None]
+
+
 def test_an_update_learns_through_time(kind):
     learner = Experiment.load("town", *TOWN, f"model.memory={kind}", "algorithm.max_grad_norm=1e9").make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
-    with set_recurrent_mode(True):
-        learner.algorithm.updater.terms(data)[0].backward()
-    expected = _gradients(learner.agent)
+    *_, expected = learned(learner, data)
     learner.algorithm.updater.update(data)
-    for one, two in zip(_gradients(learner.agent), expected, strict=True):
-        torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(gradients(learner.agent), expected, atol=1e-6, rtol=1e-4)
 
 
 def test_values_after_a_truncation_are_those_of_the_life_that_would_go_on():
@@ -384,10 +391,6 @@ def test_an_unknown_memory_and_broken_sequences_are_refused():
         Agent(ArenaEnv(2), ModelConfig(memory="gru", perception=PerceptionConfig(memory_size=0)))
 
 
-def _gradients(agent):
-    return [parameter.grad.clone() for parameter in agent.parameters() if parameter.grad is not None]
-
-
 def test_what_the_dead_see_changes_no_gradient():
     learner = Experiment.load("town", *TOWN, "model.memory=gru").make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
@@ -396,35 +399,19 @@ def test_what_the_dead_see_changes_no_gradient():
     other = data.clone()
     other["value_target"][:, 15:] = 77.0
     other["advantage"][:, 15:] = -9.0
-    gradients = []
-    for version in (data, other):
-        learner.agent.zero_grad()
-        with set_recurrent_mode(True):
-            total, _ = learner.algorithm.updater.terms(version)
-        total.backward()
-        gradients.append(_gradients(learner.agent))
-    for one, two in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, two)
+    torch.testing.assert_close(*(learned(learner, version)[-1] for version in (data, other)))
 
 
 @pytest.mark.slow
 def test_compiled_learning_equals_eager(kind):
     learner = Experiment.load("town", *TOWN, f"model.memory={kind}").make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
-    results = []
-    losses = learner.algorithm.updater.terms
-    for function in (losses, torch.compile(losses, fullgraph=True, dynamic=False)):
-        learner.agent.zero_grad()
-        with set_recurrent_mode(True):
-            total, metrics = function(data)
-        total.backward()
-        results.append((total, metrics, _gradients(learner.agent)))
-    (eager, eager_metrics, eager_gradients), (compiled, compiled_metrics, compiled_gradients) = results
+    fast = torch.compile(learner.algorithm.updater.terms, fullgraph=True, dynamic=False)
+    (eager, eager_metrics, expected), (compiled, metrics, found) = learned(learner, data), learned(learner, data, fast)
     torch.testing.assert_close(compiled, eager)
     for name, value in eager_metrics.items():
-        torch.testing.assert_close(compiled_metrics[name], value, atol=1e-5, rtol=1e-4)
-    for one, two in zip(eager_gradients, compiled_gradients, strict=True):
-        torch.testing.assert_close(two, one, atol=1e-5, rtol=1e-3)
+        torch.testing.assert_close(metrics[name], value, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -463,15 +450,3 @@ def test_a_memory_that_is_not_needed_hardly_slows_learning_with_short_rollouts(t
     )
     *_, last = learn(Experiment.load(path, *EAGER, trust=True))
     assert last.metrics["rollout/ep_rew_mean"] > 9  # a perfect player has about 12, chance 0.7
-
-
-def test_an_lstm_begins_by_keeping_its_state_with_orthogonal_weights():
-    module, _ = recurrence("lstm", 6, 8, "value", "out")
-    parameters = {name.rpartition(".")[2]: value for name, value in module.named_parameters()}
-    biases = [value for name, value in parameters.items() if "bias" in name]
-    assert len(biases) == 2
-    forget = sum(biases).split(8)[1]
-    assert forget.tolist() == [1.0] * 8, "in one of both vectors, or it would be 2"
-    assert sum(bias.count_nonzero() for bias in biases) == 8
-    for gate in next(value for name, value in parameters.items() if "weight_hh" in name).split(8):
-        torch.testing.assert_close(gate @ gate.T, torch.eye(8))

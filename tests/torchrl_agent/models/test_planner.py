@@ -246,17 +246,14 @@ def test_without_a_planner_the_policy_is_the_agents():
     [
         ({"elites": 65}, "64 samples"),
         ({"start": "nowhere"}, "model.planner.start"),
+        (None, r"model\.world_model\.enabled=true"),
     ],
 )
 def test_what_cannot_work_is_one_sentence(changes, culprit):
-    settings = {"world_model": WorldModelConfig(enabled=True), "planner": PlannerConfig(True, **changes)}
+    world_model = WorldModelConfig(enabled=changes is not None)
+    settings = {"world_model": world_model, "planner": PlannerConfig(True, **(changes or {}))}
     with pytest.raises(ValueError, match=culprit):
         Agent(ArenaEnv(2), ModelConfig([16], memory="gru", **settings))
-
-
-def test_a_planner_wants_a_world_model():
-    with pytest.raises(ValueError, match=r"model\.world_model\.enabled=true"):
-        Agent(ArenaEnv(2), ModelConfig([16], memory="gru", planner=PlannerConfig(True)))
 
 
 @pytest.mark.slow
@@ -279,13 +276,7 @@ def test_compiled_it_plans_the_same(settled):
 
 # --- on the command line ----------------------------------------------------------------------------------------------
 
-SMALL = [
-    "world.num_envs=4",
-    "world.observation=dict",
-    "algorithm.rollout_steps=16",
-    "algorithm.minibatch_size=64",
-    "device=cpu",
-]
+SMALL = ["world={num_envs: 4, observation: dict}", "algorithm={rollout_steps: 16, minibatch_size: 64}", "device=cpu"]
 SMALL += [f"model.perception.{name}_size=12" for name in ("embedding", "memory", "belief")]
 SMALL += ["evaluation.episodes=2", "+evaluation.world.rules={max_steps: 12}", "threads=1"]
 

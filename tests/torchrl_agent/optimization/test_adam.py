@@ -50,19 +50,23 @@ def names(parameters):
     return dict(zip(parameters, NAMES, strict=True))
 
 
-def test_steps_are_those_of_pytorch_with_each_part_clipped():
+@pytest.mark.parametrize("without", [(), (0, 2)])
+def test_steps_are_those_of_pytorch_with_each_part_clipped(without):
+    """In the steps ``without`` it the second parameter has no gradient and keeps its value, moments and count."""
     parameters, parts, optimizer = make()
     mine, my_parts, my_optimizer = make()
     flat = FlatAdam(my_optimizer, my_parts, names(mine))
     for step in range(4):
-        by_pytorch(parameters, parts, optimizer, gradients(step))
-        norms, made = at_once(flat, mine, gradients(step))
+        given = gradients(step)
+        given[1] = None if step in without else given[1]
+        by_pytorch(parameters, parts, optimizer, given)
+        norms, made = at_once(flat, mine, given)
         assert made
     assert_same(mine, parameters)
     for parameter, other in zip(mine, parameters, strict=True):
         state, expected = my_optimizer.state[parameter], optimizer.state[other]
         assert_same([state[name] for name in expected], expected.values())
-    given = gradients(3)
+    assert [my_optimizer.state[mine[number]]["step"] for number in (0, 1)] == [4, 4 - len(without)]
     assert norms["grad_norm/actor"] == pytest.approx((given[1].square().sum() + given[2].square()).sqrt().item())
     whole = sum(each.square().sum() for each in given).sqrt().item()
     assert norms["grad_norm"] == pytest.approx(whole)
@@ -93,20 +97,6 @@ def test_a_step_without_gradient_shrinks_by_rate_times_decay():
     flat = FlatAdam(optimizer, [[parameter]], {parameter: "actor"})
     at_once(flat, [parameter], [torch.zeros(1)])
     assert parameter.item() == pytest.approx(1.9)  # 2 * (1 - 0.1 * 0.5)
-
-
-def test_a_parameter_without_a_gradient_keeps_value_moments_and_count():
-    parameters, parts, optimizer = make()
-    mine, my_parts, my_optimizer = make()
-    flat = FlatAdam(my_optimizer, my_parts, names(mine))
-    for step in range(4):
-        given = gradients(step)
-        given[1] = None if step % 2 else given[1]
-        by_pytorch(parameters, parts, optimizer, given)
-        at_once(flat, mine, given)
-    assert_same(mine, parameters)
-    assert my_optimizer.state[mine[1]]["step"] == 2
-    assert my_optimizer.state[mine[0]]["step"] == 4
 
 
 @pytest.mark.parametrize("reason", ["unwanted", "infinite"])

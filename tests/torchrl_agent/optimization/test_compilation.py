@@ -167,9 +167,7 @@ def test_a_compiled_policy_plays_legal_and_varied_actions_with_their_own_probabi
 FOUR_MODULES = (
     "device=cpu",
     "world.num_envs=8",
-    "algorithm.rollout_steps=8",
-    "algorithm.minibatch_size=64",
-    "algorithm.num_epochs=1",
+    "algorithm={rollout_steps: 8, minibatch_size: 64, num_epochs: 1}",
     "model.perception={embedding_size: 16, memory_size: 16, belief_size: 8, channels: 4, prediction_coeff: 0.0}",
     "model.hidden_sizes=[16]",
     "model.world_model.hidden_size=16",
@@ -182,9 +180,7 @@ def learned(learner, rollout):
 
 
 DREAMING_OF_OTHERS = (
-    "model.social_model.pooling=attention",
-    "model.social_model.associations=4",
-    "model.world_model.foresees_others=true",
+    "model={social_model: {pooling: attention, associations: 4}, world_model: {foresees_others: true}}",
 )
 
 

@@ -16,9 +16,7 @@ EAGER = tuple(f"acceleration.{part}=false" for part in ("step", "advantages", "u
 MIND = (
     "device=cpu",
     "world.num_envs=4",
-    "algorithm.rollout_steps=8",
-    "algorithm.minibatch_size=32",
-    "algorithm.num_epochs=1",
+    "algorithm={rollout_steps: 8, minibatch_size: 32, num_epochs: 1}",
     "model.perception={embedding_size: 32, memory_size: 32, belief_size: 32, channels: 2}",
     "model.world_model.hidden_size=32",
     *EAGER,

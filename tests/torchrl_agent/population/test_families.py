@@ -156,24 +156,14 @@ GENES = (
     f"{ENTROPY}: {{low: 1e-4, high: 0.1}}}}"
 )
 FAMILIES = (
-    "world.level=L2",
-    "world.num_agents=2",
-    "world.num_envs=4",
-    "world.rules={max_steps: 10, traits: true}",
-    "world.desynchronize=false",
+    "world={level: L2, num_agents: 2, num_envs: 4, rules: {max_steps: 10, traits: true}, desynchronize: false}",
     "+world.drives=true",
     "+world.traits={greed: 0.5}",
     "character.scale=1",
     "model.hidden_sizes=[8]",
-    "algorithm.rollout_steps=16",
-    "algorithm.minibatch_size=64",
-    "algorithm.num_epochs=1",
+    "algorithm={rollout_steps: 16, minibatch_size: 64, num_epochs: 1}",
     "algorithm.learning_rate={initial: 1e-3, schedule: constant}",  # as a run that is to go on needs
-    "population.members=4",
-    "population.evolve=genetic",
-    "population.every=128",
-    "population.least_episodes=1",
-    "population.family.parents=0.5",
+    "population={members: 4, evolve: genetic, every: 128, least_episodes: 1, family: {parents: 0.5}}",
     "device=cpu",
     *(f"acceleration.{part}=false" for part in ("step", "advantages", "update")),
 )

@@ -26,15 +26,10 @@ SMALL = [
     "+world.rules={max_steps: 32}",
     "+evaluation.world.rules={max_steps: 32}",
     "model.hidden_sizes=[16]",
-    "algorithm.rollout_steps=16",
-    "algorithm.minibatch_size=64",
-    "algorithm.num_epochs=1",
-    "league.refresh=2",
-    "league.snapshot_every=512",
+    "algorithm={rollout_steps: 16, minibatch_size: 64, num_epochs: 1}",
+    "league={refresh: 2, snapshot_every: 512}",
     "total_frames=2048",
-    "run.tensorboard=false",
-    "run.film=false",
-    "run.final_evaluation=false",
+    "run={tensorboard: false, film: false, final_evaluation: false}",
     *EAGER,
 ]
 
@@ -182,10 +177,8 @@ def test_opponents_are_drawn_by_how_hard_they_are():
 def test_an_exploiter_that_wins_begins_anew_and_is_kept_in_the_pool():
     learner = learner_of(
         "population.members=3",
-        "league.exploiters=1",
-        "league.slots=1",
+        "league={exploiters: 1, slots: 1, scripted: {turret: 0, scripted: 0}}",
         "world.num_envs=8",
-        "league.scripted={turret: 0, scripted: 0}",
         "algorithm.minibatch_size=32",
     )
     stack = learner.algorithm.stack
@@ -208,13 +201,7 @@ def test_an_exploiter_that_wins_begins_anew_and_is_kept_in_the_pool():
 
 
 def test_members_that_fitness_by_rating_replaces_are_the_weakest():
-    learner = learner_of(
-        "population.evolve=pbt",
-        "population.fitness=rating",
-        "population.every=512",
-        "population.least_episodes=4",
-        "population.margin=0",
-    )
+    learner = learner_of("population={evolve: pbt, fitness: rating, every: 512, least_episodes: 4, margin: 0}")
     games = torch.full((50,), 0)
     for member in (0, 1, 2):
         learner.league.standings.enter(games + member, games + 3, torch.ones(50))
@@ -332,11 +319,9 @@ def test_what_cannot_be_is_refused_in_a_sentence(words, sentence):
 def test_copies_snapshots_draws_and_exploiters_compile_nothing_anew():
     words = [word for word in SMALL if word not in EAGER]
     more = [
-        "league.exploiters=1",
-        "league.slots=1",
+        "league={exploiters: 1, slots: 1, scripted: {turret: 0, scripted: 0}}",
         "world.num_envs=24",
         "algorithm.minibatch_size=144",
-        "league.scripted={turret: 0, scripted: 0}",
     ]
     learner = Experiment.load("duel_league", *words, *more).make_learner()
     iterations = iterate(learner)

@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from launching import smoke
 
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
 from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
@@ -19,21 +20,11 @@ GENES = (
 QUICK = ("world.num_envs=32", "algorithm.rollout_steps=8", "algorithm.minibatch_size=128")
 """256 frames in few steps."""
 PBT = (
-    "population.members=4",
-    "population.evolve=pbt",
-    "population.every=1000",
-    "population.least_episodes=1",
-    "population.margin=0",
+    "population={members: 4, evolve: pbt, every: 1000, least_episodes: 1, margin: 0}",
     "world.rules={max_steps: 50}",  # many short episodes
     *QUICK,
     GENES,
 )
-
-
-def smoke(folder, *overrides, name="run"):
-    files = [f"run.folder={folder}", f"run.name={name}", "run.tensorboard=false"]
-    quick = ["run.film=false", "run.final_evaluation=false", "device=cpu"]
-    return Experiment.load("smoke", *files, *quick, *overrides)
 
 
 def rows_of(path):
@@ -271,17 +262,6 @@ def test_a_member_that_broke_stops_nobody_and_is_replaced(tmp_path, caplog):
         next(iterations)
 
 
-def test_a_population_does_not_go_on_over_a_member_that_has_gone_further_alone(tmp_path, capsys):
-    for _ in train(smoke(tmp_path, "population.members=2", *QUICK, "total_frames=512")):
-        pass
-    folder = tmp_path / "run"
-    alone = Experiment.load(folder / "members" / "01" / "config.yaml", "total_frames=2048")
-    for _ in train(alone, resume=folder / "members" / "01"):
-        pass
-    assert cli.main(["resume", str(folder), "total_frames=4096"]) == 2
-    assert "has gone on alone" in capsys.readouterr().err
-
-
 def test_members_without_evolution_are_seeds_that_never_meet(tmp_path):
     experiment = smoke(tmp_path, "population.members=2", *QUICK)
     alone = smoke(tmp_path, "seed=1", *QUICK).make_learner()
@@ -375,12 +355,6 @@ def test_what_cannot_be_is_refused_in_one_sentence_and_leaves_nothing(tmp_path, 
     assert sentence in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_another_number_of_members_cannot_go_on(run):
-    experiment = Experiment.load(run / "config.yaml", "population.members=8", "total_frames=9000")
-    with pytest.raises(ValueError, match="4 members wrote it, these are 8"):
-        next(learn(experiment, load_checkpoint(find_checkpoint(run))))
 
 
 def test_evaluations_on_the_way_are_those_of_the_best_member(tmp_path):

@@ -55,13 +55,7 @@ def test_ranges_are_nested_as_the_loop_is_and_counted(profiled):
 
 
 def test_every_module_of_the_agent_has_a_range_where_it_is_called(tmp_path):
-    small = [
-        "world.num_envs=4",
-        "algorithm.rollout_steps=2",
-        "algorithm.minibatch_size=8",
-        "algorithm.num_epochs=1",
-        "device=cpu",
-    ]
+    small = ["world.num_envs=4", "algorithm={rollout_steps: 2, minibatch_size: 8, num_epochs: 1}", "device=cpu"]
     eager = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
     names = [entry.name for entry in profile_training(Experiment.load("town_agent", *small, *eager), tmp_path).ranges]
     modules = ("perception", "world_model", "social_model", "manager")
@@ -73,11 +67,7 @@ def test_every_module_of_the_agent_has_a_range_where_it_is_called(tmp_path):
 @pytest.mark.parametrize(("algorithm", "own"), [("dqn", "learn/replay"), ("impala", "learn/advantages")])
 def test_other_algorithms_have_ranges_of_their_own(tmp_path, algorithm, own):
     tiny = ["device=cpu", "threads=1", "world.num_envs=4", "algorithm.rollout_steps=4"]
-    starts = [
-        "tuned.dqn.learning_starts=16",
-        "tuned.dqn.batch_size=16",
-        "policy=cnn" if algorithm == "dqn" else "policy=gru",
-    ]
+    starts = ["tuned.dqn={learning_starts: 16, batch_size: 16}", "policy=cnn" if algorithm == "dqn" else "policy=gru"]
     found = profile_training(Experiment.load("smoke", *tiny, f"algorithm={algorithm}", *starts), tmp_path)
     calls = {entry.name.removeprefix("iteration/"): entry.calls for entry in found.ranges}
     assert calls["collect/policy with the world's step/policy/perception"] == 4, "also of the agent that plays"

@@ -10,16 +10,12 @@ from torchrl_agent.cli import main
 from torchrl_agent.evaluation.skill import measure_skill, table
 
 TINY = [
-    "world.level=L1",
-    "world.num_envs=4",
-    "algorithm.rollout_steps=16",
-    "algorithm.minibatch_size=64",
+    "world={level: L1, num_envs: 4}",
+    "algorithm={rollout_steps: 16, minibatch_size: 64}",
     "total_frames=128",
     "threads=1",
     "evaluation.episodes=4",
-    "acceleration.step=false",
-    "acceleration.advantages=false",
-    "acceleration.update=false",
+    "acceleration={step: false, advantages: false, update: false}",
 ]
 
 
@@ -48,13 +44,7 @@ def test_the_command_prints_a_table_and_one_object(capsys):
 
 @pytest.mark.parametrize(("mark", "reached", "words"), [(1, True, "reached"), (501, False, "missed")])
 def test_a_mark_is_reached_or_missed(mark, reached, words):
-    tiny = [
-        "device=cpu",
-        "world.num_envs=2",
-        "algorithm.rollout_steps=8",
-        "algorithm.minibatch_size=16",
-        "total_frames=16",
-    ]
+    tiny = ["device=cpu", "world.num_envs=2", "algorithm={rollout_steps: 8, minibatch_size: 16}", "total_frames=16"]
     result = measure_skill("cartpole", [*tiny, "evaluation.episodes=2", f"evaluation.mark={mark}"], [0])
     assert result["reached"] is reached
     assert words in table(result).splitlines()[-1]

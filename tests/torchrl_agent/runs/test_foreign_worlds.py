@@ -18,12 +18,9 @@ SMALL = (
     "world.num_envs=3",
     "device=cpu",
     "model.hidden_sizes=[4]",
-    "algorithm.rollout_steps=8",
-    "algorithm.minibatch_size=24",
-    "algorithm.num_epochs=1",
+    "algorithm={rollout_steps: 8, minibatch_size: 24, num_epochs: 1}",
     "total_frames=48",
-    "evaluation.episodes=2",
-    "evaluation.every=24",
+    "evaluation={episodes: 2, every: 24}",
     "run.tensorboard=false",
 )
 

@@ -21,10 +21,8 @@ SMALL = {
     "cartpole": (EAGER, "total_frames=1024"),
     "town": (
         EAGER,
-        "world.level=L1",
-        "world.num_envs=4",
-        "algorithm.rollout_steps=16",
-        "algorithm.minibatch_size=64",
+        "world={level: L1, num_envs: 4}",
+        "algorithm={rollout_steps: 16, minibatch_size: 64}",
         "total_frames=128",
         "+evaluation.world.rules={max_steps: 60}",
     ),

@@ -9,17 +9,10 @@ from torchrl_agent.core.run_names import check_run_name
 from torchrl_agent.core.text import with_tilde, without_tilde
 
 HOST, USER = "hostofsecret", "userofsecret"
-SMALL = (
-    "world.num_envs=8",
-    "algorithm.rollout_steps=4",
-    "algorithm.minibatch_size=16",
-    "device=cpu",
-    "total_frames=64",
-)
+SMALL = ("world.num_envs=8", "algorithm={rollout_steps: 4, minibatch_size: 16}", "device=cpu", "total_frames=64")
 QUICK = (
     "device=cpu",
-    "run.film=false",
-    "run.checkpoint_every=32",
+    "run={film: false, checkpoint_every: 32}",
     "evaluation.episodes=2",
     "+evaluation.world.rules={max_steps: 4}",
 )

@@ -97,25 +97,21 @@ def test_configurations_that_differ_in_much_are_named_by_a_run(tmp_path):
 # --- curves
 
 
-def test_one_run_is_drawn_as_it_is(tmp_path):
-    curve = report.learning_curve([make_run(tmp_path / "a", returns=(1.0, 5.0))], RETURN)
+@pytest.mark.parametrize(
+    ("returns", "mean", "low", "high"),
+    [
+        ([(1.0, 5.0)], [1, 5], [1, 5], [1, 5]),  # one run as it is
+        ([(1.0, 8.0), (3.0, 2.0)], [2, 5], [1, 2], [3, 8]),  # between the smallest and the largest
+        # of 0, 3, 6 a resample is all 0 once in 27, more than 2.5 %: the bootstrap interval is all of [0, 6]
+        ([(0.0, 7.0), (3.0, 7.0), (6.0, 7.0)], [3, 7], [0, 7], [6, 7]),
+    ],
+)
+def test_seeds_are_their_mean_and_how_far_it_may_be_off(returns, mean, low, high, tmp_path):
+    curve = report.learning_curve([make_run(tmp_path / str(i), i, each) for i, each in enumerate(returns)], RETURN)
     assert curve.x.tolist() == [512, 1024]
-    assert curve.mean.tolist() == curve.low.tolist() == curve.high.tolist() == [1.0, 5.0]
-
-
-def test_two_seeds_are_their_mean_between_smallest_and_largest(tmp_path):
-    folders = [make_run(tmp_path / str(seed), seed, returns) for seed, returns in enumerate([(1.0, 8.0), (3.0, 2.0)])]
-    curve = report.learning_curve(folders, RETURN)
-    assert (curve.mean.tolist(), curve.low.tolist(), curve.high.tolist()) == ([2.0, 5.0], [1.0, 2.0], [3.0, 8.0])
-
-
-def test_three_seeds_or_more_have_a_bootstrap_interval_of_their_mean(tmp_path):
-    """Of three seeds 0, 3, 6 a resample is all 0 once in 27, more than 2.5 %: the interval is all of [0, 6]."""
-    folders = [make_run(tmp_path / str(seed), seed, (3.0 * seed, 7.0)) for seed in range(3)]
-    curve = report.learning_curve(folders, RETURN)
-    assert curve.mean.tolist() == [3.0, 7.0]
-    assert curve.low == pytest.approx([0.0, 7.0])
-    assert curve.high == pytest.approx([6.0, 7.0])
+    assert [part.tolist() for part in (curve.mean, curve.low, curve.high)] == [
+        pytest.approx(p) for p in (mean, low, high)
+    ]
 
 
 def test_the_interval_of_many_seeds_is_that_of_a_normal_mean(tmp_path):
@@ -203,12 +199,6 @@ def test_against_time_runs_are_read_where_all_of_them_have_been(tmp_path):
     assert (tmp_path / "a.svg").stat().st_size > 1000
     figure = report.draw(report.group_runs(folders), [RETURN], report.WALL)
     assert figure.axes[0].get_xlabel() == "seconds of collecting and learning"
-
-
-def test_a_run_without_speed_has_no_time_and_smoothing_has_a_range(tmp_path, capsys):
-    run = make_run(tmp_path / "a")
-    assert "from which its time is known: use --x frames" in refused(["plot", run, "--x", "wall"], capsys)
-    assert "--smooth is 1: give the weight" in refused(["plot", run, "--smooth", "1"], capsys)
 
 
 @pytest.mark.parametrize("kind", ["svg", "pdf"])
@@ -324,41 +314,39 @@ def test_what_is_not_a_run_is_named(verb, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("verb", ["plot", "compare"])
-@pytest.mark.parametrize("text", ["", "[1, 2]", "a: [", "seed: 1"])
-def test_a_damaged_configuration_is_named(verb, text, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        *(("config.yaml", content, "config.yaml") for content in (b"", b"[1, 2]", b"a: [", b"seed: 1")),
+        ("metrics.csv", None, "metrics.csv has no rows"),
+        ("metrics.csv", b"", "metrics.csv has no rows"),
+        ("metrics.csv", b"frames,rollout/ep_rew_mean\n", "metrics.csv has no rows"),
+        ("metrics.csv", b"frames,rollout/ep_rew_mean\n512,much\n", "metrics.csv is damaged"),
+        ("metrics.csv", b"\xff\xfe\x00", "metrics.csv is damaged"),
+    ],
+)
+def test_a_file_that_is_missing_empty_or_damaged_is_named(verb, name, content, sentence, tmp_path, capsys):
     run = make_run(tmp_path / "run")
-    (run / "config.yaml").write_text(text)
-    assert "config.yaml" in refused([verb, run], capsys)
-
-
-@pytest.mark.parametrize("verb", ["plot", "compare"])
-@pytest.mark.parametrize("content", [None, b"", b"frames,rollout/ep_rew_mean\n"])
-def test_an_empty_or_missing_metrics_file_is_named(verb, content, tmp_path, capsys):
-    run = make_run(tmp_path / "run")
-    (run / "metrics.csv").unlink()
+    (run / name).unlink()
     if content is not None:
-        (run / "metrics.csv").write_bytes(content)
-    said = refused([verb, run], capsys)
-    assert "metrics.csv has no rows" in said
-    assert "iteration" in said
+        (run / name).write_bytes(content)
+    assert sentence in refused([verb, run], capsys)
 
 
-@pytest.mark.parametrize("verb", ["plot", "compare"])
-@pytest.mark.parametrize("content", [b"frames,rollout/ep_rew_mean\n512,much\n", b"\xff\xfe\x00"])
-def test_a_damaged_metrics_file_is_named(verb, content, tmp_path, capsys):
-    run = make_run(tmp_path / "run")
-    (run / "metrics.csv").write_bytes(content)
-    assert "metrics.csv is damaged" in refused([verb, run], capsys)
-
-
-def test_a_missing_metric_is_named_with_those_there_are(tmp_path, capsys):
-    said = refused(["plot", make_run(tmp_path / "run"), "--metric", "rollout/fame"], capsys)
-    assert "rollout/fame" in said
-    assert f"{RETURN}, train/entropy" in said
-
-
-def test_a_metric_without_any_number_is_named(tmp_path, capsys):
-    assert RETURN in refused(["plot", make_run(tmp_path / "run", returns=("nan", ""))], capsys)
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--metric", "rollout/fame"], ["rollout/fame", f"{RETURN}, train/entropy"]),
+        (["--metric", RETURN], [RETURN]),  # without any number
+        (["--output", "curves.doc"], ["curves.doc", ".png"]),
+        (["--x", "wall", "--metric", "train/entropy"], ["from which its time is known: use --x frames"]),
+        (["--smooth", "1"], ["--smooth is 1: give the weight"]),
+    ],
+)
+def test_what_cannot_be_drawn_is_named(words, named, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    said = refused(["plot", make_run(tmp_path / "run", returns=("nan", "")), *words], capsys)
+    assert all(name in said for name in named)
 
 
 def test_seeds_without_a_common_frame_are_named(tmp_path, capsys):
@@ -391,20 +379,6 @@ def test_an_output_that_cannot_be_written_is_named_and_nothing_is_left(tmp_path,
         assert str(output) in said
         assert "--output" in said
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_an_output_of_unknown_kind_is_named(tmp_path, capsys):
-    said = refused(["plot", make_run(tmp_path / "run"), "--output", tmp_path / "curves.doc"], capsys)
-    assert "curves.doc" in said
-    assert ".png" in said
-
-
-def test_verbs_without_runs_say_so(capsys):
-    for verb in ("plot", "compare"):
-        with pytest.raises(SystemExit) as leaving:
-            cli.main([verb])
-        assert leaving.value.code == 2
-        assert "RUN" in capsys.readouterr().err
 
 
 def test_the_default_output_is_in_the_present_folder(tmp_path, monkeypatch, capsys):

@@ -188,9 +188,9 @@ def test_the_arena_reports_its_statistics_under_episode():
     assert {"return", "length", "complete", "stage", "spawners_destroyed"} <= set(entries)
 
 
-def make_cartpole(target, **arguments):
+def make_cartpole(target, seed=0, **arguments):
     world = {"_target_": target, "env_name": "CartPole-v1", **arguments}
-    return instantiate_world(world, torch.device("cpu"), seed=0)
+    return instantiate_world(world, torch.device("cpu"), seed)
 
 
 @pytest.fixture
@@ -277,22 +277,17 @@ def test_gymnasium_worlds_of_whole_numbers_show_one_hot_codes():
 
 
 def test_gymnasium_worlds_are_seeded():
-    first, second, other = (play(make_seeded(seed), 30)[1] for seed in (3, 3, 4))
+    make = "envs.libs.gymnasium.VectorGymEnv"
+    first, second, other = (play(make_cartpole(make, seed, num_envs=2), 30)[1] for seed in (3, 3, 4))
     assert torch.equal(first["observation"], second["observation"])
     assert not torch.equal(first["observation"], other["observation"])
-
-
-def make_seeded(seed):
-    world = {"_target_": "envs.libs.gymnasium.VectorGymEnv", "env_name": "CartPole-v1", "num_envs": 2}
-    return instantiate_world(world, torch.device("cpu"), seed)
 
 
 # --- pictures that are kept once --------------------------------------------------------------------------------------
 
 PICTURES = [
     "policy=cnn",
-    "world.observation=pixels",
-    "world.num_envs=6",
+    "world={observation: pixels, num_envs: 6}",
     "algorithm.rollout_steps=8",
     "tuned.ppo.minibatch_size=48",
 ]
@@ -434,13 +429,7 @@ def test_a_transform_that_moves_ends_keeps_all_pictures():
     [
         ["smoke", "world.rules={max_steps: 8}", "world.desynchronize=true"],
         ["smoke", "world.rules={max_steps: 8}", "world.desynchronize=true", "model.memory=gru"],
-        [
-            "town_agent",
-            "world.level=L5",
-            "world.num_agents=3",
-            "world.rules={max_steps: 8}",
-            "world.observation=groups",
-        ],
+        ["town_agent", "world={level: L5, num_agents: 3, rules: {max_steps: 8}, observation: groups}"],
     ],
 )
 def test_fewer_last_values_are_the_same_advantages(overrides):

@@ -30,21 +30,12 @@ WELL = {
 
 def small(*overrides, kind="Naming", **world):
     """64 frames per iteration, 4 updates."""
-    quick = [
-        "device=cpu",
-        "total_frames=100_000",
-        "tuned.ppo.rollout_steps=4",
-        "tuned.ppo.minibatch_size=32",
-        "tuned.ppo.num_epochs=2",
-    ]
+    quick = ["device=cpu", "total_frames=100_000", "tuned.ppo={rollout_steps: 4, minibatch_size: 32, num_epochs: 2}"]
     others = [
         "tuned.a2c.rollout_steps=4",
         "tuned.impala.rollout_steps=4",
-        "tuned.dqn.rollout_steps=4",
-        "tuned.dqn.learning_starts=64",
-        "tuned.sac.rollout_steps=4",
-        "tuned.sac.learning_starts=64",
-        "tuned.sac.batch_size=32",
+        "tuned.dqn={rollout_steps: 4, learning_starts: 64}",
+        "tuned.sac={rollout_steps: 4, learning_starts: 64, batch_size: 32}",
     ]
     sizes = ["tuned.dqn.batch_size=32", "model.hidden_sizes=[16]", "tuned.ppo.learning_rate.initial=0.003"]
     files = ["run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]
@@ -357,11 +348,7 @@ def test_a_run_that_collapses_without_a_governor_recovers_with_one(seed):
     """The learning rate grows past what the task bears."""
 
     def average_of_the_last_third(*overrides):
-        growing = [
-            "algorithm.learning_rate.initial=0.1",
-            "algorithm.learning_rate.warmup=0.99",
-            f"total_frames={64 * 180}",
-        ]
+        growing = ["algorithm.learning_rate={initial: 0.1, warmup: 0.99}", f"total_frames={64 * 180}"]
         rows = [row.metrics for row in learn(small(*growing, f"seed={seed}", *overrides, kind="Copying"))]
         returns = [row["rollout/ep_rew_mean"] for row in rows]
         assert sum(returns[60:75]) / 15 > -0.11, "it has learned the task by then"

@@ -353,7 +353,7 @@ class Graph:
 
 
 class Stream:
-    """torch.cuda.Stream and torch.cuda.Event: everything happens in the order of Python here."""
+    """torch.cuda.Stream: everything happens in the order of Python here."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.device = GPU
@@ -365,6 +365,16 @@ class Stream:
 
     def synchronize(self) -> None:
         current.synchronized += 1
+
+
+class Event(Stream):
+    """torch.cuda.Event, which has always come."""
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, later: Event) -> float:
+        return 1.0
 
 
 # --- what else of PyTorch must believe it -----------------------------------------------------------------------------
@@ -413,7 +423,7 @@ def _cuda_module(gpu: PretendCuda) -> dict[str, Any]:
         "get_rng_state": lambda *_: torch.zeros(16, dtype=torch.uint8),
         "synchronize": synchronize,
         "Stream": Stream,
-        "Event": Stream,
+        "Event": Event,
         "current_stream": Stream,
         "stream": lambda *_: contextlib.nullcontext(),
         "CUDAGraph": CudaGraph,

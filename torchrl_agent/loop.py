@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from tensordict import TensorDict
 
 from torchrl_agent import keys
 from torchrl_agent.core import ranks
+from torchrl_agent.core.devices import Moment
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.judging import PeriodicEvaluator
@@ -20,7 +20,7 @@ from torchrl_agent.optimization.compilation import MODES
 from torchrl_agent.optimization.schedules import learning_rate
 from torchrl_agent.optimization.updater import NonFiniteError
 from torchrl_agent.training.learner import Learner
-from torchrl_agent.training.metrics import to_host, train_metrics
+from torchrl_agent.training.metrics import Figures, fetch, train_metrics
 
 
 @dataclass
@@ -30,10 +30,32 @@ class Iteration:
     number: int
     frames: int
     """Number of frames seen so far."""
-    metrics: dict[str, float]
+    known: dict[str, float]
+    """Metrics that are on the host: of episodes, curriculum, evaluation, and what a learner adds."""
     learner: Learner
     rollout: TensorDict
     """The frames just learned from [T, N]; its memory is used again by the next iteration."""
+    updates: Figures
+    """Diagnostics of its updates, which a GPU may not have finished yet."""
+    moments: tuple[Moment, Moment, Moment]
+    """Its beginning, the end of the rollout and that of the updates."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """All metrics; the host waits for the updates, where they have not finished yet.
+
+        Raises:
+            NonFiniteError: several updates in a row had to be skipped.
+        """
+        return {**self.known, **train_metrics(_read(self.updates, self.learner)), **self._speed()}
+
+    def _speed(self) -> dict[str, float]:
+        begun, collected, ended = self.moments
+        return {
+            "time/fps": self.learner.frames_played(self.rollout) / begun.until(ended),
+            "time/collect_seconds": begun.until(collected),
+            "time/learn_seconds": collected.until(ended),
+        }
 
     @property
     def agent(self) -> Agent:
@@ -67,52 +89,59 @@ def make_learner(experiment: Experiment, state: dict[str, Any] | None = None) ->
 def iterate(learner: Learner) -> Iterator[Iteration]:
     """Run the loop itself: :func:`learn` with a learner that you have made, and perhaps changed."""
     judge = None if learner.experiment is None else PeriodicEvaluator(learner.experiment, learner.best_agent())
+    updates = Figures({})
     while learner.frames < learner.total_frames:
-        # collect
-        start = time.perf_counter()
+        # collect; here the host waits for the device, and the figures of the last updates come along
+        begun = Moment(learner.device)
         rollout = learner.collect()
-        if not _can_learn_from(learner, rollout):
+        ended = Figures({"episodes": rollout.get((keys.NEXT, keys.DONE)).sum()})
+        if not _can_learn_from(learner, rollout, ended, updates):
             continue
-        collected = time.perf_counter()
+        collected = Moment(learner.device)
+        _read(updates, learner)
 
-        # learn; here the host waits for the device, once
+        # learn
+        finished = learner.finished(rollout, int(ended.read()["episodes"]))
         rate = learning_rate(learner.algorithm.config.learning_rate, learner.frames / learner.total_frames)
-        diagnostics = to_host(learner.improve(rollout, rate))
-        if learner.governor is None:
-            learner.algorithm.check(diagnostics)
+        updates = Figures(learner.improve(rollout, rate))
+        if updates.arrived or ranks.size() > 1:  # a GPU goes on; several ranks end together
+            _read(updates, learner)
 
         # count frames and episodes, move the curriculum, let a population evolve
-        reported = learner.log_episodes(rollout)
-        played = learner.frames_played(rollout)
-        new = played // learner.members
+        new = learner.frames_played(rollout) // learner.members
         learner.frames += new
         learner.number += 1
-        metrics = {
-            **reported,
-            **train_metrics(diagnostics),
-            **{f"acceleration/{part}": float(MODES.index(mode)) for part, mode in learner.modes().items()},
-            **_speed(learner, played, start, collected),
-        }
-        metrics |= learner.end_iteration(metrics)
+        known = {**learner.log_episodes(rollout, finished), **_state_of(learner)}
+        moments = (begun, collected, Moment(learner.device))
+        known |= learner.end_iteration(known, updates)
 
         # evaluate, if it is time
         if judge is not None and judge.is_due(learner.frames, new):
             learner.best_agent()
-            metrics |= ranks.first(judge)
-        yield Iteration(learner.number, learner.frames, metrics, learner, rollout)
-        if judge is not None and judge.target_reached(metrics):
-            return
+            known |= ranks.first(judge)
+        yield Iteration(learner.number, learner.frames, known, learner, rollout, updates, moments)
+        if judge is not None and judge.target_reached(known):
+            break
+    _read(updates, learner)
 
 
-def _can_learn_from(learner: Learner, rollout: TensorDict) -> bool:
+def _read(updates: Figures, learner: Learner) -> dict[str, float]:
+    """Diagnostics of an iteration's updates; raises NonFiniteError if they diverged, unless a governor watches."""
+    diagnostics = updates.read()
+    if learner.governor is None:
+        learner.algorithm.check(diagnostics)
+    return diagnostics
+
+
+def _can_learn_from(learner: Learner, rollout: TensorDict, *figures: Figures) -> bool:
     """True if a rollout can be learned from: its values are finite, or the learner tolerates that its policy wrote
-    others. After a governor has rolled back such a policy, another rollout has to be collected.
+    others. After a governor has rolled back such a policy, another rollout has to be collected. Fetches ``figures``.
 
     Raises:
         NonFiniteError: values that are not finite come from the world, or from a policy without a governor.
     """
     try:
-        check_finite(rollout)
+        check_finite(rollout, *figures)
     except NonFiniteError as error:
         names = [path[-1] for path in error.culprits]
         written = {key[-1] if isinstance(key, tuple) else key for key in learner.collector.policy.out_keys}
@@ -129,8 +158,8 @@ def _can_learn_from(learner: Learner, rollout: TensorDict) -> bool:
 
 
 @spanned("check")
-def check_finite(rollout: TensorDict) -> None:
-    """Check that a rollout [T, N] is finite, with one device sync; on all ranks alike.
+def check_finite(rollout: TensorDict, *figures: Figures) -> None:
+    """Check that a rollout [T, N] is finite, with one transfer, that of the ``figures`` too; on all ranks alike.
 
     Raises:
         NonFiniteError: floating-point entries hold NaN or infinity; the sentence and ``culprits`` name them.
@@ -141,7 +170,9 @@ def check_finite(rollout: TensorDict) -> None:
     for path in [path for path in leaves if path[-1] == keys.ACTION_MASK]:
         alive = leaves.get((*path[:-1], keys.ALIVE), leaves[path].new_ones(()))
         good[path] = (leaves[path].any(-1) | ~alive).all()
-    if bool(ranks.all_true(torch.stack(list(good.values())).all())):
+    all_good = Figures({"all": ranks.all_true(torch.stack(list(good.values())).all())})
+    fetch(all_good, *figures)
+    if all_good.read()["all"]:
         return
     of_ranks = ranks.everyones([path for path, fine in good.items() if not bool(fine)])
     number, culprits = next((number, found) for number, found in enumerate(of_ranks) if found)
@@ -155,15 +186,10 @@ def check_finite(rollout: TensorDict) -> None:
     )
 
 
-def _speed(learner: Learner, frames: int, start: float, collected: float) -> dict[str, float]:
-    end = time.perf_counter()
-    speed = {
-        "time/fps": frames / (end - start),
-        "time/collect_seconds": collected - start,
-        "time/learn_seconds": end - collected,
-        "time/compile_seconds": learner.compile_seconds,
-        "time/total_timesteps": float(learner.frames),
-    }
+def _state_of(learner: Learner) -> dict[str, float]:
+    """Execution modes, frames, time spent compiling and memory so far, as metrics."""
+    state = {f"acceleration/{part}": float(MODES.index(mode)) for part, mode in learner.modes().items()}
+    state |= {"time/compile_seconds": learner.compile_seconds, "time/total_timesteps": float(learner.frames)}
     if learner.device.type == "cuda":
-        speed["time/gpu_memory_mb"] = torch.cuda.max_memory_allocated(learner.device) / 2**20
-    return speed
+        state["time/gpu_memory_mb"] = torch.cuda.max_memory_allocated(learner.device) / 2**20
+    return state

@@ -122,7 +122,7 @@ def follow(
     try:
         with terminable(), closing(iterations), progress:
             for iteration in iterations:
-                values = {name: iteration.metrics.get(tag, math.nan) for name, tag in HEADLINE.items()}
+                values = {name: iteration.known.get(tag, math.nan) for name, tag in HEADLINE.items()}
                 shown = {name: f"{value:,.3g}" for name, value in values.items() if not math.isnan(value)}
                 progress.reach(iteration.frames, shown)
     except (KeyboardInterrupt, Terminated) as stop:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -81,6 +82,28 @@ class SizeLimit(TorchDispatchMode):
             device = torch.device(kwargs.get("device") or "cpu")
             check_room(math.prod(size) * bytes_each, device, self.what, self.fix)
         return func(*args, **kwargs)
+
+
+class Moment:
+    """The moment when a device has done all that was submitted to it so far.
+
+    Args:
+        device: a GPU, which may come to it later; on others it is now.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._now, self._event = time.perf_counter(), None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event(enable_timing=True)
+            self._event.record()
+
+    def until(self, later: Moment) -> float:
+        """Return the seconds until a later moment, after which it is."""
+        if self._event is None or later._event is None:
+            return later._now - self._now
+        if not later._event.query():
+            later._event.synchronize()
+        return self._event.elapsed_time(later._event) / 1000
 
 
 def check_room(needed: int, device: torch.device, what: str, fix: str) -> None:

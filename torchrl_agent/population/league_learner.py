@@ -20,6 +20,7 @@ from torchrl_agent.population.evolution import EvolutionStep
 from torchrl_agent.population.league import League
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import Seats, check_seats
+from torchrl_agent.training.metrics import Figures
 
 EXPLOITED = 0.7
 """Fraction of the points at which an exploiter has succeeded and is reset."""
@@ -117,13 +118,13 @@ class LeagueLearner(PopulationLearner):
         return int(self.league.ratings.rating[: self.league.mains].argmax())
 
     @override
-    def end_iteration(self, metrics: dict[str, float]) -> dict[str, float]:
+    def end_iteration(self, metrics: dict[str, float], updates: Figures) -> dict[str, float]:
         """Rate the players, make an evolution step, keep snapshots and draw opponents, whichever is due."""
         config = self.league.config
         drawing = self.number % config.refresh == 0
         if drawing or self.evolution.is_due(self.frames):
             self.league.rate()
-        found = super().end_iteration(metrics)
+        found = super().end_iteration(metrics, updates)
         of_members = {f"league/{name}": values for name, values in self.league.of_members().items()}
         for member, own in enumerate(self.member_metrics):
             own |= {name: float(values[member]) for name, values in of_members.items()}

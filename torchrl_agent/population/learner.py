@@ -27,9 +27,9 @@ from torchrl_agent.population.evolution import Evolution, EvolutionStep
 from torchrl_agent.population.genes import check_genes, numbers_of
 from torchrl_agent.population.inheritance import Inheritance, inherit, lr_scales
 from torchrl_agent.population.stack import tensors_of
-from torchrl_agent.training.collector import finished_episodes, finished_worlds
+from torchrl_agent.training.collector import finished_worlds
 from torchrl_agent.training.learner import Learner, random_state
-from torchrl_agent.training.metrics import EpisodeWindow, train_metrics
+from torchrl_agent.training.metrics import EpisodeWindow, Figures, train_metrics
 from torchrl_agent.transforms import get_statistics
 
 logger = logging.getLogger(__name__)
@@ -183,9 +183,9 @@ class PopulationLearner(Learner):
         return {**means, "skipped_in_row": table[list(of_members).index("skipped_in_row")].amin()}
 
     @override
-    def log_episodes(self, rollout: TensorDict) -> dict[str, float]:
+    def log_episodes(self, rollout: TensorDict, finished: dict[str, Tensor]) -> dict[str, float]:
         """Record the members' episodes and update their curricula; return means over the members."""
-        return self._log_members(finished_episodes(rollout, self.collector.statistics), finished_worlds(rollout))
+        return self._log_members(finished, finished_worlds(rollout))
 
     def _log_members(self, finished: dict[str, Tensor], worlds: Tensor) -> dict[str, float]:
         """The same for episodes [episodes] and the worlds in which they ended."""
@@ -210,7 +210,7 @@ class PopulationLearner(Learner):
         self._since_step[1, member] += whole.sum()
 
     @override
-    def end_iteration(self, metrics: dict[str, float]) -> dict[str, float]:
+    def end_iteration(self, metrics: dict[str, float], updates: Figures) -> dict[str, float]:
         """Make an evolution step if one is due; return metrics of the population."""
         returns = [each.get("rollout/ep_rew_mean", math.nan) for each in self.member_metrics]
         known = [value for value in returns if not math.isnan(value)] or [math.nan]

@@ -68,7 +68,7 @@ def train(
                 ended = finished_episodes(iteration.rollout, iteration.learner.collector.statistics)
                 for values in zip(*ended.values(), strict=True):
                     on_episode(dict(zip(ended, map(float, values), strict=True)))
-            if on_evaluation is not None and EVALUATION_RETURN in iteration.metrics:
+            if on_evaluation is not None and EVALUATION_RETURN in iteration.known:
                 on_evaluation(iteration)
             if on_iteration is not None:
                 on_iteration(iteration)
@@ -201,10 +201,10 @@ def _next(iterations: Iterator[Iteration], writer: RunWriter | OtherRankWriter) 
     with DelayedSignals() as signals, writer.iterating():
         try:
             iteration = next(iterations, None)
+            if iteration is not None:
+                writer.write(iteration)
         except TrainingError as error:
             raise type(error)(f"{str(error).rstrip('.')}; {writer.where_to_go_on()}.") from None
-        if iteration is not None:
-            writer.write(iteration.metrics)
         signals.received = ranks.highest(signals.received or 0) or None  # all ranks stop after the same iteration
     if signals.received is not None:
         writer.stop()

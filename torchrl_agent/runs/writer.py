@@ -16,9 +16,11 @@ from torchrl_agent.core.checkpoint import TRAINING_RETURN, best_score, checkpoin
 from torchrl_agent.core.devices import forked_random
 from torchrl_agent.experiment.config_files import write_config
 from torchrl_agent.experiment.judging import EVALUATION_RETURN, configured_way, evaluate_ways
+from torchrl_agent.loop import Iteration
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.planned_policy import acting_policy
 from torchrl_agent.optimization.sharding import sharded
+from torchrl_agent.optimization.updater import NonFiniteError
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.runs.film import BEST_OF, film_policy, film_world
 from torchrl_agent.runs.folder import FILMS, SUMMARY, read_summary
@@ -54,6 +56,7 @@ class RunWriter:
         self._writer = MetricsWriter(folder, run.tensorboard, frames, logger, run.record_host)
         self._events = EventsWriter(folder, frames)
         self._metrics, past = self._writer.last, read_summary(folder)
+        self._late: Iteration | None = None
         with self._writing():
             clean(folder)
             write_config(self.experiment, folder)
@@ -80,6 +83,8 @@ class RunWriter:
                 self.stop()
         finally:
             with self._locks, suppress(OSError) if kind is not None else self._writing():
+                with suppress(NonFiniteError):
+                    self._write_row()
                 self._writer.close()
                 if self._members is not None:
                     self._members.close()
@@ -101,19 +106,31 @@ class RunWriter:
         yield
         self._between = True
 
-    def write(self, metrics: dict[str, float]) -> None:
-        """Record an iteration that the learner has just finished; write a checkpoint too, if one is due."""
-        before, self._metrics = self._metrics, metrics
+    def write(self, iteration: Iteration) -> None:
+        """Record an iteration of the learner; write a checkpoint too, if one is due. While a GPU is still updating, its
+        row in ``metrics.csv`` is left for the next call.
+        """
         with self._writing():
+            self._write_row()
+            before, self._metrics, self._late = self._metrics, iteration.known, iteration
+            if iteration.updates.arrived:
+                self._write_row()
             (self.folder / SUMMARY).unlink(missing_ok=True)  # of what was learned before
-            self._writer.write(self.learner.frames, metrics)
-            self._events.write(self.learner.frames, before, metrics, self.learner.env)
+            self._events.write(self.learner.frames, before, iteration.known, self.learner.env)
             if self._members is not None:
                 self._members.write()
         if ranks.highest(self._due()):
             self._save()
         if self._film_every is not None and self.learner.frames - self._filmed >= self._film_every:
             self._film_on_the_way()
+
+    def _write_row(self) -> None:
+        """Write the metrics of the last iteration, unless they are written."""
+        if self._late is None:
+            return
+        iteration, self._late = self._late, None
+        self._metrics = iteration.metrics
+        self._writer.write(iteration.frames, self._metrics)
 
     def stop(self) -> None:
         """Write a checkpoint of the last finished iteration, and a summary without a new evaluation: there may be
@@ -162,6 +179,8 @@ class RunWriter:
         return TRAINING_RETURN if self.experiment.evaluation.every is None else EVALUATION_RETURN
 
     def _save(self) -> None:
+        with self._writing():
+            self._write_row()
         if self._members is not None:
             self._members.save()
         save_learner(self.learner, self._metrics, self.folder, self._measure, self._hash)
@@ -246,7 +265,7 @@ class OtherRankWriter:
         """See :meth:`RunWriter.iterating`."""
         return nullcontext()
 
-    def write(self, metrics: dict[str, float]) -> None:
+    def write(self, iteration: Iteration) -> None:
         """Take part in the checkpoint of an iteration, if the first rank makes one."""
         if ranks.highest(0):
             self._save()

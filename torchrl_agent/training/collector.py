@@ -327,13 +327,16 @@ def episode_entries(env: EnvBase) -> dict[str, NestedKey]:
 
 
 @spanned("metrics")
-def finished_episodes(rollout: TensorDictBase, entries: dict[str, NestedKey]) -> dict[str, Tensor]:
+def finished_episodes(
+    rollout: TensorDictBase, entries: dict[str, NestedKey], count: int | None = None
+) -> dict[str, Tensor]:
     """Final statistics of the episodes that ended in a rollout [T, N], of all ranks, in the order of time, by name on
-    the CPU: one transfer.
+    the CPU: one transfer if the ``count`` of those of this rank is given, else two.
     """
-    done = rollout.get((keys.NEXT, keys.DONE)).squeeze(-1)
     following = rollout.get(keys.NEXT)
-    final = torch.stack([following.get(key).squeeze(-1).float() for key in entries.values()], -1)[done].cpu()
+    done = following.get(keys.DONE).squeeze(-1)
+    frames = torch.nonzero_static(done.flatten(), size=int(done.sum()) if count is None else count).squeeze(-1)
+    final = torch.stack([following.get(key).flatten()[frames].float() for key in entries.values()], -1).cpu()
     if ranks.size() > 1:
         final = _in_order_of_time(final, done)
     return dict(zip(entries, final.unbind(-1), strict=True))

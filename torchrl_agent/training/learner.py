@@ -23,7 +23,7 @@ from torchrl_agent.optimization.schedules import LearningRateConfig, check_sched
 from torchrl_agent.optimization.sharding import own_state, whole_state
 from torchrl_agent.training.collector import RolloutCollector, agent_rows, finished_episodes, kept_once, truncates_once
 from torchrl_agent.training.governor import Governor, GovernorConfig
-from torchrl_agent.training.metrics import EpisodeWindow
+from torchrl_agent.training.metrics import EpisodeWindow, Figures, train_metrics
 from torchrl_agent.transforms import get_statistics, set_statistics
 
 logger = logging.getLogger(__name__)
@@ -137,16 +137,23 @@ class Learner:
         """True if it can learn from a rollout in which the policy wrote non-finite values, as a population may."""
         return False
 
-    def log_episodes(self, rollout: TensorDict) -> dict[str, float]:
-        """Add the episodes that ended in a rollout to statistics and curriculum; returns the metrics of both."""
-        finished = finished_episodes(rollout, self.collector.statistics)
+    def finished(self, rollout: TensorDict, count: int) -> dict[str, torch.Tensor]:
+        """Statistics of the episodes that ended in a rollout, ``count`` of them on this rank, on the CPU."""
+        return finished_episodes(rollout, self.collector.statistics, count)
+
+    def log_episodes(self, rollout: TensorDict, finished: dict[str, torch.Tensor]) -> dict[str, float]:
+        """Add a rollout's :meth:`finished` episodes to statistics and curriculum; returns the metrics of both."""
         self.episodes.add(finished)
         curriculum = abilities(self.env).update_curriculum(finished)
         return {**self.episodes.metrics(), **{f"curriculum/{name}": value for name, value in curriculum.items()}}
 
-    def end_iteration(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Finish an iteration, given its metrics; returns further metrics."""
-        return {} if self.governor is None else self.governor.act(metrics, self.frames)
+    def end_iteration(self, metrics: dict[str, float], updates: Figures) -> dict[str, float]:
+        """Finish an iteration, given metrics of its episodes and diagnostics of its updates; returns further metrics.
+        The host waits for the updates only where they decide.
+        """
+        if self.governor is None:
+            return {}
+        return self.governor.act({**metrics, **train_metrics(updates.read())}, self.frames)
 
     @property
     def compile_seconds(self) -> float:

@@ -92,10 +92,39 @@ def train_metrics(diagnostics: Mapping[str, float]) -> dict[str, float]:
     return metrics
 
 
+class Figures:
+    """Scalars that stay on the device until someone reads them: until then the host goes on while the device computes.
+
+    Args:
+        values: device scalars by name.
+    """
+
+    def __init__(self, values: Mapping[str, Tensor]) -> None:
+        self._names, self._numbers = list(values), None if values else list[float]()
+        scalars = [value.detach().float().reshape(()) for value in values.values()]
+        self._packed = torch.stack(scalars) if scalars else torch.zeros(0)
+
+    @property
+    def arrived(self) -> bool:
+        """True if reading them makes the host wait for nothing."""
+        return self._numbers is not None or self._packed.device.type == "cpu"
+
+    def read(self) -> dict[str, float]:
+        """Return the scalars by name, fetched now unless :func:`fetch` already has."""
+        if self._numbers is None:
+            fetch(self)
+        return dict(zip(self._names, self._numbers or (), strict=True))
+
+
 @spanned("metrics")
-def to_host(values: dict[str, Tensor]) -> dict[str, float]:
+def fetch(*figures: Figures) -> None:
+    """Bring to the host those figures that are not there yet, with one transfer for all."""
+    missing = [each for each in figures if each._numbers is None]
+    numbers = iter(torch.cat([each._packed for each in missing]).tolist())
+    for each in missing:
+        each._numbers = [next(numbers) for _ in each._names]
+
+
+def to_host(values: Mapping[str, Tensor]) -> dict[str, float]:
     """Convert device scalars to floats, with one transfer for all."""
-    if not values:
-        return {}
-    numbers = torch.stack([value.detach().float().reshape(()) for value in values.values()]).tolist()
-    return dict(zip(values, numbers, strict=True))
+    return Figures(values).read()

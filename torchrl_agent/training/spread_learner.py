@@ -173,10 +173,10 @@ class SpreadLearner(Learner):
         return rollout.numel()
 
     @override
-    def log_episodes(self, rollout: TensorDict) -> dict[str, float]:
-        """Add the episodes to the statistics; every rank has all of them."""
+    def finished(self, rollout: TensorDict, count: int) -> dict[str, Tensor]:
+        """Statistics of the episodes, all of which every rank has."""
         with ranks.alone():
-            return super().log_episodes(rollout)
+            return super().finished(rollout, count)
 
     @override
     def state_dict(self) -> dict[str, Any]:

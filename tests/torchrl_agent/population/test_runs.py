@@ -12,6 +12,7 @@ from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.loop import iterate
 from torchrl_agent.optimization.updater import NonFiniteError
 from torchrl_agent.runs.members import member_experiment
+from torchrl_agent.training.metrics import Figures
 
 ENTROPY, GAMMA = "algorithm.entropy_coeff", "algorithm.gamma"
 GENES = (
@@ -217,7 +218,7 @@ def test_a_copy_takes_its_sources_place_in_the_curriculum_and_its_record(tmp_pat
         learner._count_fitness(member, episodes)
         learner.member_metrics[member] = {"rollout/ep_rew_mean": fitness}
     learner.frames = 1000
-    metrics = learner.end_iteration({})
+    metrics = learner.end_iteration({}, Figures({}))
     assert metrics["population/copies"] == 1
     assert learner.evolution.steps[-1].parents[:, 0].tolist() == [0, 2, 2, 3]
     assert [curriculum.stage for curriculum in learner.env.curricula] == [0, 1, 1, 0]

@@ -17,7 +17,7 @@ from torchrl.record.loggers import wandb as torchrl_wandb
 from envs import GrowthEnv
 from torchrl_agent import Experiment, cli, train
 from torchrl_agent.runs.metrics import EventsWriter, MetricsWriter, read_metrics
-from torchrl_agent.training.metrics import EpisodeWindow, to_host
+from torchrl_agent.training.metrics import EpisodeWindow, Figures, fetch, to_host
 
 
 def finished(**columns):
@@ -91,6 +91,9 @@ def test_device_scalars_come_to_the_host_together():
     values = {"a": torch.tensor(1.5), "b": torch.tensor([2]), "c": torch.tensor(True)}
     assert to_host(values) == {"a": 1.5, "b": 2.0, "c": 1.0}
     assert to_host({}) == {}
+    first, second = Figures({"a": torch.tensor(3.0)}), Figures(values)
+    fetch(first, second)
+    assert (first.read(), second.read()) == ({"a": 3.0}, to_host(values))
 
 
 def test_the_csv_has_a_row_per_iteration(tmp_path):

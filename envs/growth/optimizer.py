@@ -70,13 +70,13 @@ def train(moment: Trained, mixture: Mixture, active: Tensor, task: Task, lesson:
     count = rules.updates * rules.batch_size
     drawn = lesson.chance.uniform(STREAM_BATCH, count, width=count // 256 + 1)
     index = (drawn * POOL).long().T.contiguous().view(-1, rules.updates, rules.batch_size)
+    once = train_once_for_all if isinstance(rules.host, str) else train_once
     for update in range(rules.updates):
         data = rows_at(task, index[:, update], lesson.level, lesson.noise)
-        moment = train_once(moment, mixture, active, data, rules)
+        moment = once(moment, mixture, active, data, rules)
     return moment
 
 
-@torch.compiler.nested_compile_region  # compiled once for all minibatches of a step
 def train_once(moment: Trained, mixture: Mixture, active: Tensor, data: Data, rules: Rules) -> Trained:
     """Take one step of Adam on one minibatch for each host, its modules and its twin."""
     (host, modules), adam, twin = moment.weights, moment.adam, moment.twin
@@ -96,6 +96,10 @@ def train_once(moment: Trained, mixture: Mixture, active: Tensor, data: Data, ru
     twin = Twin(*step(twin.host, clipped(twin_gradient, twin_norm, rules), twin.first, twin.second, of_hosts))
     adam = Adam(Weights(first, more_first), Weights(second, more_second), host_updates, slot_updates)
     return Trained(Weights(host, modules), adam, twin, host_norm, slot_norm)
+
+
+train_once_for_all = torch.compiler.nested_compile_region(train_once)
+""":func:`train_once`, compiled once for all minibatches of a step; not for a host of one's own, which holds tensors."""
 
 
 class Pace(NamedTuple):

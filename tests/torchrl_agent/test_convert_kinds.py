@@ -419,8 +419,8 @@ def test_a_recurrent_ppo_goes_there_and_back(tmp_path, shared):
     if shared:
         assert_same_moments(back, model)
     memory = {key: torch.zeros(ROWS, *spec.shape) for key, spec in agent.memory.items()}
-    zeros = torch.zeros(1, ROWS, 12)
-    seen, states = observations("several"), [RNNStates((zeros, zeros), (zeros, zeros))] * 2
+    empty = [(torch.zeros(1, ROWS, each.policy.lstm_actor.hidden_size),) * 2 for each in (model, back)]
+    seen, states = observations("several"), [RNNStates(each, each) for each in empty]
     begins = torch.rand(STEPS, ROWS, generator=torch.Generator().manual_seed(0)) < 0.05
     begins[0] = True
     for step in range(STEPS):

@@ -166,15 +166,21 @@ def check_finite(rollout: TensorDict, *figures: Figures) -> None:
         ValueError: an action mask leaves a living agent no action.
     """
     leaves = {key if isinstance(key, tuple) else (key,): value for key, value in rollout.items(True, True)}
-    good = {path: value.isfinite().all() for path, value in leaves.items() if value.is_floating_point()}
+    numbers = {path: value for path, value in leaves.items() if value.is_floating_point()}
+    masked = {}
     for path in [path for path in leaves if path[-1] == keys.ACTION_MASK]:
         alive = leaves.get((*path[:-1], keys.ALIVE), leaves[path].new_ones(()))
-        good[path] = (leaves[path].any(-1) | ~alive).all()
-    all_good = Figures({"all": ranks.all_true(torch.stack(list(good.values())).all())})
-    fetch(all_good, *figures)
-    if all_good.read()["all"]:
+        masked[path] = (leaves[path].any(-1) | ~alive).all()
+    # a sum is finite only if all its terms are, and one pass over them; it may overflow, though
+    finite = torch.stack([value.sum().float() for value in numbers.values()]).isfinite()
+    good = Figures({"all": ranks.all_true(torch.stack([finite.all(), *masked.values()]).all())})
+    fetch(good, *figures)
+    if good.read()["all"]:
         return
-    of_ranks = ranks.everyones([path for path, fine in good.items() if not bool(fine)])
+    fine = {**{path: value.isfinite().all() for path, value in numbers.items()}, **masked}
+    of_ranks = ranks.everyones([path for path, each in fine.items() if not bool(each)])
+    if not any(of_ranks):
+        return
     number, culprits = next((number, found) for number, found in enumerate(of_ranks) if found)
     where = "" if ranks.size() == 1 else f" on rank {number}"
     infinite = ", ".join(".".join(path) for path in culprits if path[-1] != keys.ACTION_MASK)

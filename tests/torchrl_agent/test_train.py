@@ -641,10 +641,16 @@ def masked_rollout(mask, alive):
     return TensorDict({"agents": group}, [2])
 
 
+def test_finite_values_may_be_too_large_to_be_added():
+    check_finite(TensorDict({"reward": torch.full((2,), 3e38)}, [2]))
+    with pytest.raises(NonFiniteError, match="NaN or infinity in reward"):
+        check_finite(TensorDict({"reward": torch.tensor([3e38, math.inf])}, [2]))
+
+
 def test_a_mask_must_leave_the_living_an_action():
     check_finite(masked_rollout([[True, False], [False, False]], alive=[True, False]))
     with pytest.raises(ValueError, match=r"agents\.action_mask leaves a living agent no action"):
         check_finite(masked_rollout([[True, False], [False, False]], alive=[True, True]))
-    alone = TensorDict({"action_mask": torch.tensor([[False, False]])}, [1])
+    alone = TensorDict({"action_mask": torch.tensor([[False, False]]), "reward": torch.ones(1)}, [1])
     with pytest.raises(ValueError, match="action_mask leaves"):
         check_finite(alone)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from tensordict import TensorDict
+from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import EnvBase
 from typing_extensions import override
@@ -42,8 +43,8 @@ class HindsightReplay(Replay):
         self._ahead: Tensor
 
     @override
-    def add(self, frames: TensorDict) -> None:
-        """Write a rollout [rollout] over the oldest one."""
+    def add(self, frames: Mapping[NestedKey, Tensor]) -> None:
+        """Write a rollout over the oldest one."""
         super().add(frames)
         self._ahead = self._steps_ahead()
 

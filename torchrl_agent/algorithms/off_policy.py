@@ -129,12 +129,12 @@ class OffPolicy(Algorithm):
         rate = torch.full((), learning_rate, device=self.device)
         if not history:
             return {"learning_rate": rate}
-        diagnostics = summarize_updates(torch.stack(history))
+        diagnostics = summarize_updates({name: torch.stack([each[name] for each in history]) for name in history[0]})
         return {**diagnostics, "updates": self.updates_at_once * diagnostics["updates"], "learning_rate": rate}
 
     @torch.no_grad()
     def _remember(self, rollout: TensorDict) -> None:
-        self.replay.add(TensorDict(self._transitions(rollout), [rollout.numel()], device=self.device))
+        self.replay.add(self._transitions(rollout))
         self.frames += rollout.numel()
 
     def _assemble(self, rollout: TensorDictBase) -> dict[NestedKey, Tensor]:
@@ -165,12 +165,12 @@ class OffPolicy(Algorithm):
         """True if the replay holds enough frames to learn from."""
         return self.replay.filled >= min(self.config.learning_starts, self.replay.size)
 
-    def _update(self) -> TensorDict:
-        metrics = TensorDict(self.captured())
+    def _update(self) -> dict[str, Tensor]:
+        metrics = self.captured()
         self.updates += 1
         if self.config.target_interval > 1 and self.updates % self.config.target_interval == 0:
             self.target.step()
-        return metrics.clone() if self.captured.captured else metrics
+        return {name: value.clone() for name, value in metrics.items()} if self.captured.captured else metrics
 
     def _learn_once(self) -> dict[str, Tensor]:
         """Learn, and let the target network follow where it follows every time; returns diagnostics."""

@@ -8,8 +8,11 @@ that the wheel for torch 2.13 cannot load.)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from tensordict import TensorDict
+from tensordict.utils import NestedKey
 from torch import Tensor
 
 from torchrl_agent import keys
@@ -33,14 +36,21 @@ class Replay:
         self._filled: Tensor | None = None
         """``filled`` on the device, where a CUDA graph reads it."""
         self._frames: TensorDict | None = None
+        self._entries: dict[NestedKey, Tensor] = {}
+        """Their entries by key, [size, ...]."""
         self._priorities: Tensor | None = None
 
     @spanned("replay")
-    def add(self, frames: TensorDict) -> None:
-        """Write a rollout [rollout] over the oldest one, with the highest priority, so that it is drawn soon."""
-        ring = self._allocate(frames) if self._frames is None else self._frames
-        end = self.position + frames.shape[0]
-        ring[self.position : end].update_(frames)
+    def add(self, frames: Mapping[NestedKey, Tensor]) -> None:
+        """Write a rollout (entries by key, each [rollout, ...]) over the oldest one, with the highest priority, so that
+        it is drawn soon.
+        """
+        first = next(iter(frames.values()))
+        if self._frames is None:
+            self._allocate(TensorDict(dict(frames), [len(first)], device=first.device))
+        end = self.position + len(first)
+        for key, value in frames.items():
+            self._entries[key][self.position : end] = value
         if self._priorities is not None:
             highest = self._priorities.amax().clamp_min(1.0)
             valid = frames.get(keys.VALID, None)  # what does not count is never drawn
@@ -73,6 +83,7 @@ class Replay:
 
     def _allocate(self, like: TensorDict) -> TensorDict:
         self._frames = like[:1].expand(self.size).clone().zero_()
+        self._entries = dict(self._frames.items(True, True))
         self._filled = torch.zeros((), dtype=torch.int64, device=self._frames.device)
         if self.exponent > 0:
             self._priorities = torch.zeros(self.size, device=self._frames.device)

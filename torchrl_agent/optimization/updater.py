@@ -294,7 +294,7 @@ class Updater:
         return [(index, optimizer["state"][index]) for index in places if index in optimizer["state"]]
 
 
-def summarize_updates(updates: TensorDict) -> dict[str, Tensor]:
+def summarize_updates(updates: TensorDict | dict[str, Tensor]) -> dict[str, Tensor]:
     """Compute means of diagnostics [updates, ...] over the updates that were made; extremes (``max_*``, ``min_*``) and
     counts over all.
     """

@@ -335,8 +335,11 @@ def finished_episodes(
     """
     following = rollout.get(keys.NEXT)
     done = following.get(keys.DONE).squeeze(-1)
-    frames = torch.nonzero_static(done.flatten(), size=int(done.sum()) if count is None else count).squeeze(-1)
-    final = torch.stack([following.get(key).flatten()[frames].float() for key in entries.values()], -1).cpu()
+    count = int(done.sum()) if count is None else count
+    final = torch.zeros(0, len(entries))
+    if count:
+        frames = torch.nonzero_static(done.flatten(), size=count).squeeze(-1)
+        final = torch.stack([following.get(key).flatten()[frames].float() for key in entries.values()], -1).cpu()
     if ranks.size() > 1:
         final = _in_order_of_time(final, done)
     return dict(zip(entries, final.unbind(-1), strict=True))

@@ -120,7 +120,7 @@ def test_the_target_network_follows_at_its_rate_and_interval(interval, updates):
     torch.testing.assert_close(weight.data, torch.tensor([[2.5], [-0.25]]))  # a quarter of the way to (1, 2)
     steps = []
     dqn.target.step = lambda: steps.append(dqn.updates)
-    dqn.replay.add(torch.cat([transition()] * 8))
+    dqn.replay.add(eight(transition()))
     for _ in range(5):
         dqn._update()
     assert steps == updates
@@ -160,7 +160,11 @@ def test_epsilon_falls_linearly_over_frames():
 
 
 def numbered(*values):
-    return TensorDict({"x": torch.tensor(values)}, [len(values)])
+    return {"x": torch.tensor(values)}
+
+
+def eight(frame):
+    return dict(torch.cat([frame] * 8).items(True, True))
 
 
 def test_the_replay_forgets_the_oldest_rollout_first():
@@ -191,7 +195,7 @@ def test_priorities_decide_how_often_and_weights_make_up_for_it():
 
 def test_with_priorities_what_does_not_count_is_never_drawn():
     replay = Replay(4, 4, exponent=0.5)
-    replay.add(numbered(0, 1, 2, 3).set("shifted_valid", torch.tensor([True, False, True, False])))
+    replay.add(numbered(0, 1, 2, 3) | {"shifted_valid": torch.tensor([True, False, True, False])})
     assert replay.sample(500, 0.4)[0].unique().tolist() == [0, 2]
 
 
@@ -230,7 +234,7 @@ def test_rewards_of_the_replay_are_scaled_when_they_are_drawn():
     dqn = make(scale_rewards=True, gamma=0.5)
     dqn.scaler.running.var.fill_(16.0)
     dqn.scaler.running.count.fill_(100.0)
-    dqn.replay.add(torch.cat([transition(reward=8.0)] * 8))
+    dqn.replay.add(eight(transition(reward=8.0)))
     seen, update = [], dqn.updater.update
     dqn.updater.update = lambda batch: (seen.append(batch["next", "reward"]), update(batch))[1]
     dqn._update()

@@ -40,7 +40,7 @@ def replay(rollouts, size=100, share=1.0):
     found = HindsightReplay(size, STEPS * ROWS, 0.0, ROWS, share)
     found.outcome = outcome
     for each in rollouts:
-        found.add(each)
+        found.add(dict(each.items(True, True)))
     return found
 
 

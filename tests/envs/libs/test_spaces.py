@@ -159,7 +159,7 @@ def test_names_that_mean_something_else_are_changed():
     own = {name: value for name, value in vars(keys).items() if name.isupper() and not name.startswith("EPISODE_")}
     names = {value for value in own.values() if isinstance(value, str)}
     names |= {*keys.MEMORY, *keys.TORCHRL_STATISTICS.values()}
-    assert names - spaces.RESERVED == {"observation", "action_mask", "achieved_goal", "desired_goal"}
+    assert names - spaces.RESERVED == {"action_mask", "achieved_goal", "desired_goal"}
     parts, _ = observation_parts(Dict(state=TWO, goal=TWO, lidar=TWO))
     assert {part.name for part in parts} == {"state_seen", "goal_seen", "lidar"}
 

@@ -39,6 +39,7 @@ def test_ranges_are_nested_as_the_loop_is_and_counted(profiled):
         f"{step}/policy/critic": 2 * 2,
         f"{step}/world": 2 * 2,
         "check": 2,
+        "check/metrics": 2,
         "learn": 2,
         "learn/advantages": 2,
         "learn/advantages/perception": 2,  # values next; those of the frames were found when it acted

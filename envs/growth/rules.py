@@ -157,7 +157,9 @@ class Rules:
     updates: int = 4
     """Number of minibatches on which a host is trained in each step."""
     batch_size: int = 32
+    """Number of rows of a minibatch, drawn with replacement, so that a task may have fewer."""
     validation_rows: int = 64
+    """Number of rows on which all configurations are evaluated after each step, never trained on."""
     learning_rate: float = 0.02
     clip: float = 1.0
     """Largest norm of the host's gradient, and of each module's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -31,6 +32,8 @@ UNLIKELY = 0.01
 """Actions below this probability, unless chosen, and earlier steps below this weight are left out."""
 FOUND = 5
 """Largest number of earlier steps that are listed of a retrieved memory."""
+COLUMNS = 120
+"""Width of the text for a terminal; longer sentences are wrapped."""
 STYLE = """body { font: 15px/1.45 sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; color: #222 }
 table { border-collapse: collapse; margin: .6em 0 } th, td { padding: .15em .7em; text-align: left }
 th { border-bottom: 1px solid #888 } tr:nth-child(even) td { background: #f3f3f3 } img { max-width: 100% }"""
@@ -77,7 +80,10 @@ def as_text(thought: Thought, diagnosis: list[str]) -> str:
     for section in sections(thought, diagnosis):
         lines += ["", section.title, "-" * len(section.title)]
         for part in section.body:
-            lines += [printable(part)] if isinstance(part, str) else as_lines(part)
+            if isinstance(part, str):
+                lines += textwrap.wrap(printable(part), COLUMNS, subsequent_indent="  ")
+            else:
+                lines += as_lines(part)
     return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ from growing import small
 
 from envs.growth.rules import OPERATIONS
 from torchrl_agent import keys
-from torchrl_agent.explain.page import UNLIKELY, as_text
+from torchrl_agent.explain.page import COLUMNS, UNLIKELY, as_text, sections
 from torchrl_agent.explain.thinking import think
 from torchrl_agent.models.agent import Agent, ModelConfig
 
@@ -24,6 +24,7 @@ def test_all_heads_are_explained_by_name_given_the_operation():
     for values, mask in zip(thought.probabilities, allowed, strict=False):
         assert (values > 0).tolist() == mask.tolist(), "what the operation leaves to each head"
     text = as_text(thought, [])
+    assert max(map(len, text.splitlines())) <= COLUMNS < len(sections(thought, [])[0].body[0])
     rows = {line.strip().split("  ")[0]: line for line in text.splitlines() if line.strip()}
     chosen = (
         ("blueprint", 1, env.rules.blueprints),

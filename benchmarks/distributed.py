@@ -133,6 +133,7 @@ def _timed(iterations: Iterator[Iteration], threads: int) -> tuple[float, Iterat
     torch.set_num_threads(threads)
     start = time.perf_counter()
     iteration = next(iterations)
+    iteration.updates.read()  # the host waits until they are made
     return time.perf_counter() - start, iteration
 
 

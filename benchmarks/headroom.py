@@ -96,7 +96,7 @@ def _experts(world: Any, config: str, modules: list[str]) -> dict[str, tuple[Ten
         )
     for module in modules:
         if module not in experts:
-            raise ValueError(f"--modules names {module!r}, which nobody is expert in here: use {', '.join(experts)}.")
+            raise ValueError(f"--modules names {module!r}, in which no expert differs here: use {', '.join(experts)}.")
     return {module: players for module, players in experts.items() if module in modules or not modules}
 
 

@@ -70,7 +70,7 @@ def train(moment: Trained, mixture: Mixture, active: Tensor, task: Task, lesson:
     count = rules.updates * rules.batch_size
     drawn = lesson.chance.uniform(STREAM_BATCH, count, width=count // 256 + 1)
     index = (drawn * POOL).long().T.contiguous().view(-1, rules.updates, rules.batch_size)
-    once = train_once_for_all if isinstance(rules.host, str) else train_once
+    once = train_once_nested if isinstance(rules.host, str) else train_once
     for update in range(rules.updates):
         data = rows_at(task, index[:, update], lesson.level, lesson.noise)
         moment = once(moment, mixture, active, data, rules)
@@ -98,7 +98,7 @@ def train_once(moment: Trained, mixture: Mixture, active: Tensor, data: Data, ru
     return Trained(Weights(host, modules), adam, twin, host_norm, slot_norm)
 
 
-train_once_for_all = torch.compiler.nested_compile_region(train_once)
+train_once_nested = torch.compiler.nested_compile_region(train_once)
 """:func:`train_once`, compiled once for all minibatches of a step; not for a host of one's own, which holds tensors."""
 
 

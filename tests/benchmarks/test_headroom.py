@@ -98,7 +98,7 @@ def test_the_command_prints_a_table_and_records_it(capsys, tmp_path, monkeypatch
 def test_only_the_modules_that_are_named_are_measured():
     rows = measure_headroom("small_town", TINY, [], 2, ["map", "memory"])["rows"]
     assert [row["module"] for row in rows] == ["memory", "map"]
-    with pytest.raises(ValueError, match="--modules names 'change', which nobody is expert in here: use foresight, "):
+    with pytest.raises(ValueError, match="--modules names 'change', in which no expert differs here: use foresight, "):
         measure_headroom("small_town", TINY, [], 2, ["change"])
 
 

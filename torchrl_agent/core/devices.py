@@ -95,7 +95,7 @@ class Moment:
         self._now, self._event = time.perf_counter(), None
         if device.type == "cuda":
             self._event = torch.cuda.Event(enable_timing=True)
-            self._event.record()
+            self._event.record(torch.cuda.current_stream(device))
 
     def until(self, later: Moment) -> float:
         """Return the seconds until a later moment, after which it is."""

@@ -82,6 +82,12 @@ class MaskedCategorical(Categorical):
         uniform = ranks.draw(torch.rand, shape, self.logits.device, len(sample_shape)).clamp_min(1e-10)
         return (self.logits - torch.log(-torch.log(uniform))).argmax(-1)
 
+    def entropy(self) -> Tensor:
+        """Entropy [...]. PyTorch's multiplies by the logits of illegal actions, the least number that there is, so that
+        a gradient that is scaled up, as in float16, overflows.
+        """
+        return -(self.probs * self.logits.clamp_min(-1e4)).sum(-1)
+
     @property
     def deterministic_sample(self) -> Tensor:
         """The most likely action."""

@@ -225,8 +225,10 @@ class Updater:
         """Replace each rank's own extremes in diagnostics [updates, ...] by those of all ranks, by one reduction."""
         signs = {name: 1 if name.startswith("max_") else -1 for name in updates.keys() if name.startswith(EXTREMES)}
         if signs:
-            rows = ranks.largest(torch.stack([sign * updates[name] for name, sign in signs.items()]))
-            updates.update({name: sign * row for (name, sign), row in zip(signs.items(), rows, strict=True)})
+            mine = [sign * updates[name] for name, sign in signs.items()]
+            parts = ranks.largest(torch.cat([each.flatten() for each in mine])).split([each.numel() for each in mine])
+            for (name, sign), part in zip(signs.items(), parts, strict=True):
+                updates[name] = sign * part.view_as(updates[name])
         return updates
 
     def _whole_norms(self, norms: Mapping[nn.Parameter, Tensor]) -> dict[nn.Parameter, Tensor]:

@@ -87,9 +87,10 @@ def profile_training(experiment: Experiment, output: Path, iterations: int = 1, 
         training = learn(experiment)
         for _ in range(WARMUP):
             start = time.perf_counter()
-            learner = next(training).learner
+            iteration = next(training)
+            iteration.updates.read()  # the host waits until they are made
             without = time.perf_counter() - start
-        recorded, seconds = _record(training, learner, iterations)
+        recorded, seconds = _record(training, iteration.learner, iterations)
     trace = output / "trace.json"
     _write(trace, lambda path: recorded.export_chrome_trace(str(path)))
     events = read_trace(trace)
@@ -124,7 +125,7 @@ def _record(training: Iterator[Iteration], learner: Learner, iterations: int) ->
         start = time.perf_counter()
         for _ in range(iterations):
             with record_function(ITERATION):
-                next(training)
+                next(training).updates.read()
         seconds = time.perf_counter() - start
     return recorded, seconds
 

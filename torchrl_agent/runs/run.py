@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def train(
 
     Args:
         resume: a run folder to continue in (from its last checkpoint); by default as ``run.resume`` says.
-        on_iteration: called after every iteration, once it is recorded.
+        on_iteration: called after every iteration; on a GPU its row in metrics.csv comes with the next one.
         on_episode: called with the statistics of each episode that ended in it, such as ``return`` and ``length``.
         on_evaluation: called after those iterations that ``evaluation.every`` had judged; the figures are metrics.
 
@@ -199,17 +199,25 @@ def _make_writer(
 def _next(iterations: Iterator[Iteration], writer: RunWriter | OtherRankWriter) -> Iteration | None:
     """The next iteration, recorded before a signal acts; None after the last one."""
     with DelayedSignals() as signals, writer.iterating():
-        try:
+        with _saying_where_to_go_on(writer):
             iteration = next(iterations, None)
             if iteration is not None:
                 writer.write(iteration)
-        except TrainingError as error:
-            raise type(error)(f"{str(error).rstrip('.')}; {writer.where_to_go_on()}.") from None
         signals.received = ranks.highest(signals.received or 0) or None  # all ranks stop after the same iteration
     if signals.received is not None:
-        writer.stop()
+        with _saying_where_to_go_on(writer):
+            writer.stop()
         signals.deliver()
     return iteration
+
+
+@contextmanager
+def _saying_where_to_go_on(writer: RunWriter | OtherRankWriter) -> Iterator[None]:
+    """Context that adds the checkpoint to go on from to the error of a training."""
+    try:
+        yield
+    except TrainingError as error:
+        raise type(error)(f"{str(error).rstrip('.')}; {writer.where_to_go_on()}.") from None
 
 
 def save(iteration: Iteration, folder: Path) -> Path:

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class RunWriter:
-    """Record of a run: metrics after every iteration, checkpoints when they are due, in the end a summary and a model
+    """Record of a run: metrics of every iteration, checkpoints when they are due, in the end a summary and a model
     card. A context: no other process can train in the same folder, and if it is left between two iterations, by
     Ctrl-C or by closing the generator, it does what :meth:`stop` does.
 
@@ -80,14 +80,17 @@ class RunWriter:
         try:
             # ranks save together or not at all
             if self._between and kind is not None and not issubclass(kind, Exception) and ranks.size() == 1:
-                self.stop()
+                with suppress(NonFiniteError):  # what diverged is not worth a checkpoint
+                    self.stop()
         finally:
             with self._locks, suppress(OSError) if kind is not None else self._writing():
-                with suppress(NonFiniteError):
-                    self._write_row()
-                self._writer.close()
-                if self._members is not None:
-                    self._members.close()
+                try:
+                    with suppress(NonFiniteError):
+                        self._write_row()
+                finally:
+                    self._writer.close()
+                    if self._members is not None:
+                        self._members.close()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -331,7 +331,7 @@ def finished_episodes(
     rollout: TensorDictBase, entries: dict[str, NestedKey], count: int | None = None
 ) -> dict[str, Tensor]:
     """Final statistics of the episodes that ended in a rollout [T, N], of all ranks, in the order of time, by name on
-    the CPU: one transfer if the ``count`` of those of this rank is given, else two.
+    the CPU. The host waits once less if the ``count`` of those of this rank is given, and copies nothing if it is 0.
     """
     following = rollout.get(keys.NEXT)
     done = following.get(keys.DONE).squeeze(-1)

@@ -25,7 +25,7 @@ class EpisodeWindow:
     @spanned("metrics")
     def add(self, finished: dict[str, Tensor]) -> None:
         """Add the episodes of one rollout (statistics by name, each [episodes])."""
-        if not len(next(iter(finished.values()))) and finished.keys() == self.episodes.keys():
+        if not len(next(iter(finished.values()), ())) and finished.keys() == self.episodes.keys():
             return  # most rollouts of few worlds end no episode
         before = len(next(iter(self.episodes.values()), ()))
         unknown = torch.full((before,), torch.nan)  # of a statistic that a resumed run reports for the first time

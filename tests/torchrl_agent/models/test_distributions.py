@@ -55,6 +55,13 @@ def test_entropy_is_that_of_the_legal_actions():
     assert MaskedCategorical(torch.zeros(8)).entropy().item() == pytest.approx(math.log(8), rel=1e-5)
 
 
+def test_the_gradient_of_entropy_is_finite_where_a_loss_is_scaled_up():
+    logits = torch.tensor([[3.0, -2.0, 0.5]], requires_grad=True)
+    entropy = MaskedCategorical(logits, torch.tensor([[True, False, True]])).entropy()
+    (65536 * entropy.sum()).backward()
+    assert logits.grad.isfinite().all() and logits.grad[0, 0] < 0 and logits.grad[0, 1] == 0
+
+
 def test_with_one_legal_action_entropy_is_zero_and_gradients_are_finite():
     logits = torch.tensor([[3.0, -2.0, 0.5]], requires_grad=True)
     distribution = MaskedCategorical(logits, torch.tensor([[False, True, False]]))

@@ -3,13 +3,18 @@
 import errno
 import os
 import shutil
+import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from torchrl_agent import Experiment, cli, train
 from torchrl_agent.core.checkpoint import checkpoints
+from torchrl_agent.optimization.updater import NonFiniteError
+from torchrl_agent.runs import run as runs
 from torchrl_agent.runs.metrics import MetricsWriter, read_metrics
 
 SMALL = ("world.num_envs=8", "algorithm.rollout_steps=4", "algorithm.minibatch_size=16", "device=cpu")
@@ -38,6 +43,16 @@ def test_a_full_disk_is_a_sentence_that_names_the_last_checkpoint(tmp_path, monk
     assert "\n" not in str(e.value)
     monkeypatch.undo()
     assert len(list(train(Experiment.load(tmp_path / "run" / "config.yaml"), resume=tmp_path / "run"))) == 2
+
+
+def test_divergence_that_shows_when_a_signal_stops_the_run_names_the_last_checkpoint():
+    def diverged():
+        raise NonFiniteError("the updates diverged.")
+
+    writer = SimpleNamespace(iterating=nullcontext, stop=diverged, where_to_go_on=lambda: "the last checkpoint is good")
+    writer.write = lambda _: signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(NonFiniteError, match="diverged; the last checkpoint is good"):
+        runs._next(iter([object()]), writer)
 
 
 @pytest.mark.parametrize("place", ["run", "run/members/01"])

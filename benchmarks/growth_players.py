@@ -69,9 +69,9 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
         torch.manual_seed(parsed.seed)
         env = GrowthEnv(parsed.worlds, seed=parsed.seed, **VARIANTS[variant])
         played[name] = final(*known_player(name, env, plans))
-        ahead = {label: beyond(played, name, *rival) for label, rival in rivals.items()}
-        rows.append({"variant": variant, "player": Path(name).name, **summary(played[name]), **ahead})
-        print(table(rows[-1:]), flush=True)
+        if name == names[-1]:  # rivals may come last
+            rows += [{"variant": variant, **row} for row in compared(played, rivals)]
+            print(table(rows[-len(names) :]), flush=True)
     print(table(rows))
     return {
         "config": "growth",
@@ -188,12 +188,18 @@ def summary(episode: dict[str, Tensor]) -> dict[str, Any]:
     }
 
 
-def beyond(played: dict[str, dict[str, Tensor]], name: str, key: str, rival: str) -> dict[str, float]:
-    """Return the mean by which a player exceeds a rival in the same worlds, and half its 95 % interval; zero before the
-    rival has played.
-    """
-    ahead = played[name][key] - played.get(rival, played[name])[key]
-    return {"mean": ahead.mean().item(), "half_width": interval_of(ahead)}
+def compared(played: dict[str, dict[str, Tensor]], rivals: dict[str, tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return the summary of each player's episodes, with how far it is ahead of rivals: a statistic and a name each."""
+    rows = []
+    for player, episode in played.items():
+        ahead = {label: beyond(episode[key], played[rival][key]) for label, (key, rival) in rivals.items()}
+        rows.append({"player": Path(player).name, **summary(episode), **ahead})
+    return rows
+
+
+def beyond(values: Tensor, others: Tensor) -> dict[str, float]:
+    """Return the mean by which values [N] exceed others of the same worlds, and half its 95 % interval."""
+    return {"mean": (values - others).mean().item(), "half_width": interval_of(values - others)}
 
 
 def interval_of(values: Tensor) -> float:

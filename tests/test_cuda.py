@@ -273,7 +273,7 @@ def test_the_game_is_the_cpus(gpu, make, options):
 
 
 def metrics_of(gpu, learner, iterations):
-    """What each iteration learned, read when all have been made, and the waits and launches of the last."""
+    """Metrics of each iteration, read when all have been made, and the waits and launches of the last."""
     loop, made = iterate(learner), []
     for _ in range(iterations):
         gpu.reset()

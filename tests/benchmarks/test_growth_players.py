@@ -3,7 +3,7 @@
 import torch
 from growing import small
 
-from benchmarks.growth_players import MixedSchedules, final, schedules
+from benchmarks.growth_players import COLUMNS, MixedSchedules, compared, final, schedules
 from envs.growth.scripted import SchedulePlayer
 
 
@@ -23,3 +23,9 @@ def test_each_world_follows_its_own_schedule():
         expected = final(alone, SchedulePlayer(alone, plan))
         for key in ("germinated", "permanent", "return", "accuracy"):
             assert torch.equal(found[key][number::3], expected[key][number::3]), (number, key)
+
+
+def test_players_are_compared_with_rivals_in_the_same_worlds_also_with_later_ones():
+    first, second = ({key: factor * torch.arange(4.0) for key in (*COLUMNS, "useful")} for factor in (1, 2))
+    rows = compared({"first": first, "runs/second": second}, {"ahead": ("return", "runs/second")})
+    assert [(row["player"], row["ahead"]["mean"]) for row in rows] == [("first", -1.5), ("second", 0.0)]

@@ -6,7 +6,7 @@ from torchrl.envs import EnvBase
 
 
 class Cabinet(EnvBase):
-    """What is observed and done is said by the test; by default four actions are possible."""
+    """World whose observations and actions the test chooses; by default four actions are possible."""
 
     def __init__(self, observations, action=None, num_envs=3):
         super().__init__(batch_size=[num_envs], device="cpu")

@@ -24,9 +24,9 @@ from torch import Tensor
 from torchrl.data import Composite
 
 from torchrl_agent import keys
-from torchrl_agent.core.checkpoint import find_checkpoint, versions, write_output
+from torchrl_agent.core.checkpoint import find_checkpoint, versions, write_json, write_output
 from torchrl_agent.core.run_names import find_run, output_of
-from torchrl_agent.core.text import did_you_mean, to_json
+from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.export import game, run_folder
 from torchrl_agent.export.parts import Part, Plain, flat_name, gated_policy, meaning, parts
@@ -171,8 +171,7 @@ def _write(path: Path, part: Part, name: str, format: str, example: dict[str, Te
         "versions": {**versions(), **({name: version(name) for name in ONNX_PACKAGES} if format == "onnx" else {})},
     }
     write_output(path, lambda temporary: temporary.write_bytes(content))
-    text = to_json(description, indent=2) + "\n"
-    write_output(path.with_name(f"{path.name}.json"), lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_output(path.with_name(f"{path.name}.json"), lambda temporary: write_json(temporary, description))
 
 
 def _torch_bytes(program: torch.export.ExportedProgram) -> bytes:

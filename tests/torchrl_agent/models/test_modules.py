@@ -120,7 +120,7 @@ def test_the_critic_values_the_goals_that_were_pursued(learner):
             parameter.add_(0.3 * torch.randn_like(parameter))
     rows = agent_rows(learner.collector.collect(), "agents")
     likeliest = learner.algorithm.values(rows)[..., :1]  # beside them stand the manager's own
-    assert torch.equal(learner.algorithm.values(rows)[..., :1], likeliest), "nothing is drawn"
+    assert torch.equal(learner.algorithm.values(rows)[..., :1], likeliest), "deterministic"
     data, _ = learner.algorithm.advantages(rows)
     with torch.no_grad(), set_recurrent_mode(True):
         encoded = learner.agent.encoder(data.copy())

@@ -18,6 +18,7 @@ from unittest import mock
 
 import torch
 from torchrl.envs import EnvBase
+from typing_extensions import override
 
 from benchmarks.arguments import add_config
 from benchmarks.lowering import Lowered, lower
@@ -189,6 +190,15 @@ def bounds(
     return {**result, "per_second": per_second}
 
 
+class AccelerationOfGPU(AccelerationConfig):
+    """Acceleration of a training on CUDA, whatever the device that traces it."""
+
+    @override
+    def advantages_on(self, device: torch.device) -> bool:
+        """True if loops over time are compiled on CUDA."""
+        return self.advantages
+
+
 def small_experiment(config: str, overrides: list[str], frames: int = MINIBATCH) -> Experiment:
     """Return the experiment with its settings on CUDA, in sizes that a CPU can trace.
 
@@ -196,7 +206,7 @@ def small_experiment(config: str, overrides: list[str], frames: int = MINIBATCH)
     """
     with pretended_h100():
         experiment = Experiment.load(config, *overrides, "device=cuda")
-    experiment.device, experiment.acceleration = "cpu", AccelerationConfig()
+    experiment.device, experiment.acceleration = "cpu", AccelerationOfGPU()
     hyperparameters = experiment.algorithm
     if hyperparameters.precision not in _PRODUCTS:
         raise ValueError(

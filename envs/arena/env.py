@@ -140,6 +140,7 @@ class ArenaEnv(World):
         return advance(state, action, chance, self.rules, self.style)
 
     @override
+    @torch.compiler.nested_compile_region  # compiled once for the state that ended and the one that follows
     def observe(self, state: State) -> dict[str, Tensor]:
         """Return observations by key."""
         if self.mirror:

@@ -19,7 +19,7 @@ from envs.base.players import RandomPlayer
 from envs.base.snapshot import Snapshot
 from envs.base.waiting import AutoResetStep
 from envs.toolkit.chance import Chance
-from envs.toolkit.records import choose, map_record, write
+from envs.toolkit.records import choose, filled, map_record, named_tensors, write
 
 
 class GameStep(NamedTuple):
@@ -179,15 +179,17 @@ class Game:
             state = self.advance(snapshot.state, action, chance)
             return GameStep(state, *self.outcome(state), 1, chance)
         reward, steps = torch.zeros_like(snapshot.episode.total_reward), torch.zeros_like(snapshot.episode.length)
-        ended = torch.zeros_like(snapshot.untouched)
-        moment = GameStep(snapshot.state, reward, ended, ended, steps, snapshot.chance)
+        died, stopped = (torch.zeros_like(snapshot.untouched) for _ in range(2))  # a region takes no tensor twice
+        moment = GameStep(snapshot.state, reward, died, stopped, steps, snapshot.chance)
         for _ in range(self.action_repeat):
-            moment = self._advance_further(moment, action)
+            moment = filled(moment, self._advance_further(moment, action))
         return moment
 
-    @torch.compiler.nested_compile_region  # compiled once, however often a step repeats it
-    def _advance_further(self, moment: GameStep, action: Tensor) -> GameStep:
+    @torch.compiler.nested_compile_region  # traced and compiled once, however often a step repeats it
+    def _advance_further(self, moment: GameStep, action: Tensor) -> tuple[Tensor, ...]:
         """Take one more step with the same action; a game that has ended keeps its final state."""
+        # as results of this region, because TorchDynamo evaluates attributes (``.T``) of its inputs outside of it
+        action, moment = action.view_as(action), map_record(lambda value: value.view_as(value), moment)
         state, reward, terminated, truncated, steps, chance = moment
         goes_on, chance = ~(terminated | truncated), chance.tick()
         later = self.advance(state, action, chance)
@@ -200,7 +202,8 @@ class Game:
             steps + goes_on,
             chance,
         )
-        return map_record(torch.clone, after)  # tensors that a step leaves unchanged must not be returned as aliases
+        # in memory of their own, of which the next call has the layout; a record would be traced each time
+        return tuple(value.clone(memory_format=torch.contiguous_format) for _, value in named_tensors(after))
 
     def _replace(self, worlds: Tensor | None, snapshot: Snapshot) -> dict:
         """Replace ``worlds`` (bool [N], None for all) by fresh ones, except where they are fresh already."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from envs.base.episode import begin_episode
 from envs.base.snapshot import Snapshot
-from envs.toolkit.records import map_record, named_tensors
+from envs.toolkit.records import filled, named_tensors
 
 if TYPE_CHECKING:
     from envs.base.world import World
@@ -45,8 +45,7 @@ def step(world: World, given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _snapshot(world: World, given: dict[str, Tensor]) -> Snapshot:
-    values = iter([given[name] for name, _ in named_tensors(world._snapshot)])
-    return map_record(lambda _: next(values), world._snapshot)
+    return filled(world._snapshot, (given[name] for name, _ in named_tensors(world._snapshot)))
 
 
 def _named(world: World, snapshot: Snapshot) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -42,3 +42,9 @@ def named_tensors(record: Any, prefix: str = "") -> list[tuple[str, Tensor]]:
         return [(prefix, record)]
     start = prefix + "." if prefix else ""
     return [pair for name in record._fields for pair in named_tensors(getattr(record, name), start + name)]
+
+
+def filled(record: Any, tensors: Iterable[Tensor]) -> Any:
+    """Return a record like this one with other tensors, in the order of :func:`named_tensors`."""
+    values = iter(tensors)
+    return map_record(lambda _: next(values), record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections import Counter
 
 import pytest
 import torch
@@ -483,6 +484,25 @@ def test_an_action_that_is_repeated_is_as_good_as_given_again(compile):
         torch.testing.assert_close(other["reward"], total)
         torch.testing.assert_close(other.exclude("reward").to_dict(), seen.exclude("reward", "action").to_dict())
     assert other["done"].all() and other["episode", "length"].unique().numel() > 4
+
+
+REGIONS = {"duel": [3], "arena": [3, 2]}
+"""Number of calls of each region that a step of three game steps compiles once; the Arena observes twice."""
+
+
+@pytest.mark.parametrize("name", ["duel", pytest.param("arena", marks=pytest.mark.slow)])
+def test_game_steps_of_one_action_are_compiled_once(name):
+    graphs = []
+
+    def keep(module, inputs, options=None):
+        graphs.append(module)
+        return module.forward
+
+    env = WORLDS[name](num_envs=4, action_repeat=3).compile(backend=keep)
+    env.step(env.rand_action(env.reset()))
+    (graph,) = graphs
+    calls = [node.args[1] for node in graph.graph.nodes if node.target is torch.ops.higher_order.invoke_subgraph]
+    assert sorted(Counter(calls).values(), reverse=True) == REGIONS[name]
 
 
 def test_repeated_actions_are_counted():

@@ -261,7 +261,8 @@ class OnPolicyActorCritic(ActorCritic):
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
-        estimate = CompiledFunction("the advantage function", self._estimate, self.acceleration.advantages)
+        compile = self.acceleration.advantages_on(self.device)
+        estimate = CompiledFunction("the advantage function", self._estimate, compile)
         self.estimate = estimate.call
         self.accelerated = (estimate, *self.accelerated)
 

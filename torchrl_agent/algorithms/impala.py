@@ -65,7 +65,8 @@ class IMPALA(ActorCritic):
         super().__init__(agent, config, rows, acceleration)
         self.drawn_at_once = rows // config.num_minibatches
         self.lags(config.refresh_every)
-        scaler = CompiledFunction("the reward scaler", self.rewards, self.acceleration.advantages)
+        compile = self.acceleration.advantages_on(self.device)
+        scaler = CompiledFunction("the reward scaler", self.rewards, compile)
         self.scaled_rewards = scaler.call
         self.accelerated = (scaler, *self.accelerated)
 

@@ -41,12 +41,18 @@ class AccelerationConfig:
     step: bool = True
     """Compile policy and world step as one graph. For worlds that cannot be traced the policy alone."""
     advantages: bool = True
-    """Compile reward scaling and generalized advantage estimation."""
+    """Compile reward scaling and generalized advantage estimation on CUDA, and n-step returns on a CPU."""
     update: bool = True
     """Compile the update. Without memory: loss, backward, clipping and Adam as one program; else loss and backward."""
     cudagraphs: bool = True
     """Capture rollouts and updates as CUDA graphs. On CUDA: a whole rollout, and all updates of an iteration, as one
     each."""
+
+    def advantages_on(self, device: torch.device) -> bool:
+        """True if loops over the steps of a rollout are compiled: unrolled they are one launch on CUDA, and take longer
+        to compile for a CPU than they save.
+        """
+        return self.advantages and device.type == "cuda"
 
 
 class CompiledFunction:

@@ -78,10 +78,10 @@ class MembersAlgorithm(Algorithm):
         self.optimizer = RowAdam(self.stack.flat, self.stack.ranges, *options)
         self.numbers = self._numbers()
         self.rates = self.numbers["algorithm.learning_rate.initial"].clone()
-        self.lr_scale = torch.ones(self.stack.size, device=self.device)
+        self.lr_scale, self.running = (torch.ones(self.stack.size, device=self.device) for _ in range(2))
         self.skips_in_row = torch.zeros(self.stack.size, device=self.device)
-        self.running = torch.ones(self.stack.size, device=self.device)
-        self.estimate = CompiledFunction("the advantage function", self._estimate, self.acceleration.advantages)
+        loops = template.acceleration.advantages_on(self.device)
+        self.estimate = CompiledFunction("the advantage function", self._estimate, loops)
         function = self._losses if self.together else self._losses_of_one
         self.program = self.losses = CompiledFunction("the loss", function, self.acceleration.update)
         self.adam = CompiledFunction("the optimizer", self._step, self.acceleration.update)

@@ -65,10 +65,10 @@ class IMPALA(ActorCritic):
         super().__init__(agent, config, rows, acceleration)
         self.drawn_at_once = rows // config.num_minibatches
         self.lags(config.refresh_every)
-        compile = self.acceleration.advantages_on(self.device)
-        scaler = CompiledFunction("the reward scaler", self.rewards, compile)
+        loops = self.acceleration.advantages_on(self.device)
+        scaler = CompiledFunction("the reward scaler", self.rewards, loops)
         self.scaled_rewards = scaler.call
-        self.accelerated = (scaler, *self.accelerated)
+        self.accelerated = (scaler, *self.accelerated) if loops else self.accelerated
 
     @override
     def make_loss(self) -> AgentLoss:

@@ -87,7 +87,7 @@ class MembersAlgorithm(Algorithm):
         self.adam = CompiledFunction("the optimizer", self._step, self.acceleration.update)
         self.graphs_on = template.graphs_on
         self.captured = CudaGraphFunction("an iteration's updates", self.improve, self.graphs_on)
-        self.accelerated = (self.estimate, self.losses, self.adam)
+        self.accelerated = (*([self.estimate] if loops else []), self.losses, self.adam)
 
     def seat(self, agent: MembersAgent) -> None:
         """Let the members act by this agent."""

@@ -3,13 +3,14 @@
 import copy
 import inspect
 import logging
+from unittest import mock
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
 
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.optimization.compilation import CompiledFunction, reason
+from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, reason
 from torchrl_agent.training.metrics import to_host
 
 ON = ("acceleration.step=true", "acceleration.advantages=true", "acceleration.update=true")
@@ -82,15 +83,23 @@ def test_switched_off_means_not_compiled():
     assert not part.compiled
 
 
+def test_loops_over_time_are_compiled_on_cuda_alone():
+    estimate = Experiment.load("smoke", "device=cpu", *ON).make_learner().algorithm.estimate
+    assert not isinstance(estimate, CompiledFunction)
+    on_cuda = [AccelerationConfig(advantages=on).advantages_on(torch.device("cuda")) for on in (True, False)]
+    assert on_cuda == [True, False]
+
+
 # --- the real thing (slow)
 
 
 @pytest.fixture(scope="module")
 def compiled():
-    """A learner with everything on, two iterations old, and the number of graphs that it took."""
+    """A learner with everything on, as on CUDA, two iterations old, and the number of graphs that it took."""
     torch._dynamo.reset()
     counters.clear()
-    learner = Experiment.load("smoke", "device=cpu", *ON).make_learner()
+    with mock.patch.object(AccelerationConfig, "advantages_on", lambda config, device: config.advantages):
+        learner = Experiment.load("smoke", "device=cpu", *ON).make_learner()
     for _ in range(2):
         metrics = to_host(learner.algorithm.learn(learner.collector.collect(), 1e-3))
     assert metrics["updates"] == 8

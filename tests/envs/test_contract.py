@@ -513,7 +513,7 @@ def test_of_several_actions_each_has_its_own_range():
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_where_nobody_looks_an_action_that_cannot_be_is_the_nearest_one(name):
+def test_an_unchecked_illegal_action_is_the_nearest_legal_one(name):
     worlds = [WORLDS[name](num_envs=4, seed=3) for _ in range(2)]
     spec = worlds[0].full_action_spec[worlds[0].action_key]
     highest = (head_sizes(spec) - 1).expand(spec.shape)

@@ -253,7 +253,7 @@ def test_what_needs_the_whole_agent_is_refused_where_it_is_in_parts(monkeypatch,
 
 
 @pytest.mark.parametrize("words", [["algorithm=impala"], ["algorithm.lag=2"]])
-def test_where_players_lag_nobody_learns_by_a_loop_of_ranks(monkeypatch, words):
+def test_where_players_lag_no_rank_learns_by_a_loop_of_ranks(monkeypatch, words):
     monkeypatch.setattr(ranks, "_size", 2)
     monkeypatch.setattr(ranks, "everyones", lambda facts: [facts, facts])
     with pytest.raises(ValueError, match="where players lag, one of several processes learns"):

@@ -31,13 +31,13 @@ class Recorded(gymnasium.Env):
         super().reset(seed=seed)
         self.game, self.left = int(self.np_random.integers(2**62)), STEPS
         games.append(self.game)
-        return self._look(), {}
+        return self._observe(), {}
 
     def step(self, action):
         self.left -= 1
-        return self._look(), 0.0, self.left == 0, False, {}
+        return self._observe(), 0.0, self.left == 0, False, {}
 
-    def _look(self):
+    def _observe(self):
         return np.array([self.game % 97 / 97], np.float32)
 
 

@@ -53,7 +53,7 @@ class SocialModelConfig:
     associations: int = number(0, least=0)
     """K, keys of an associative memory; 0 for none. Beside the GRU, it finds again what each other did in moments like
     this one, whoever it is (linear attention, Katharopoulos et al. 2020)."""
-    company_size: int = count(32)
+    pooled_size: int = count(32)
     """S, size of the pooled features of others."""
     pooling: str = choice("sum", POOLINGS)
     """Pooling of the policy's features of others. sum adds all of them up; attention weighs each by how much it matters
@@ -112,9 +112,9 @@ class SocialModel(AgentModule):
         width = (1 + config.context) * config.memory_size + cue_size
         self.heads = mlp(width, self.goals + self.actions + self.meters, [config.memory_size], activation, gain=0.1)
         seen = cue_size + self.goals + self.actions + self.meters + config.context * self.agents
-        self.each = mlp(seen, config.company_size, [config.company_size], activation)
-        self.attention = Attention(surroundings, config.company_size) if config.pooling == "attention" else None
-        self.size, self.forecast_size, self.forecasts = config.company_size, sum(sizes) + 1, forecasts
+        self.each = mlp(seen, config.pooled_size, [config.pooled_size], activation)
+        self.attention = Attention(surroundings, config.pooled_size) if config.pooling == "attention" else None
+        self.size, self.forecast_size, self.forecasts = config.pooled_size, sum(sizes) + 1, forecasts
         self.believes = config.context or self.attention is not None
         beliefs = ("social_cues", "visible", "number", *(("mean", "proprioception") if self.believes else ()))
         self.in_keys = [*((keys.BELIEF, name) for name in beliefs), keys.IS_INIT, keys.OTHERS_HIDDEN]

@@ -219,7 +219,7 @@ class PopulationLearner(Learner):
             step = self.evolution.step(self.frames, ranks.first(self.fitness))  # machines may round otherwise
             self._apply_step(step)
         found |= {
-            "population/looks": float(len(self.evolution.steps)),
+            "population/evolution_steps": float(len(self.evolution.steps)),
             "population/copies": float(self.evolution.births),
             "population/founders": float(len(self.evolution.founders.unique())),
             "population/diversity": self.evolution.diversity(),

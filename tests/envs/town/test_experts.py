@@ -226,7 +226,7 @@ def test_experts_of_lookalikes_differ_by_what_they_make_of_experience():
     assert names["change_of_keys"] == ["foresight", "hierarchy", "memory", "change"]
 
 
-def test_to_be_taught_is_compared_with_finding_out_alone():
+def test_learning_from_a_teacher_is_compared_with_learning_alone():
     """Levels with a teacher of what cannot be seen; reading others is a knowledge of its own."""
 
     def experts(**changes):

@@ -144,7 +144,7 @@ def test_a_new_kind_of_place_needs_no_code(scene, write, multi_tick):
     assert town.rules.kinds[-1] == "Sauna"
     assert len(town.rules.kinds) == 15
     town.place("Sauna", 0, 0)
-    assert town.look()["standing_on"] == [0.0] * 14 + [1.0, 0.0]
+    assert town.observe()["standing_on"] == [0.0] * 14 + [1.0, 0.0]
     town.at_hour(19)
     assert "interact" not in town.mask()
     town.at_hour(24)

@@ -190,6 +190,6 @@ def test_an_agent_that_dreams_of_others_learns_and_plans():
     assert planned(learner.collector.collect()[-1]["agents"].exclude(keys.NEXT))[keys.PLAN, "actions"].shape[-1] == 5
 
 
-def test_nobody_can_dream_of_others_whom_it_does_not_read():
+def test_imagination_of_others_needs_the_social_model():
     with pytest.raises(ValueError, match=r"model.social_model.enabled=true"):
         Experiment.load("town_agent", *OTHERS, "model.social_model.enabled=false").make_learner()

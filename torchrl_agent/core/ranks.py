@@ -4,6 +4,10 @@ worlds, and all learn as if one process collected from all of them.
 Configured sizes are global, random numbers are drawn for all worlds by synchronized generators, and statistics of
 learning (means, moments, gradients) are computed over all ranks' frames. In one process every function here returns
 its input. All of them can be compiled into the code that calls them.
+
+Size and rank are state of the process, as in ``torch.distributed``, not an object that is passed: one agent acts with
+all ranks in a rollout and :func:`alone` in an evaluation, so an object kept by its distributions, modules and losses
+would change with the context, too, and lengthen their signatures.
 """
 
 from __future__ import annotations

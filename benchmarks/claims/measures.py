@@ -214,7 +214,7 @@ def _is_finite(part: Any) -> bool:
 def _misled(thought: Thought) -> Thought:
     """Return the record with a wrong prediction of the own state."""
     futures = thought.futures
-    wrong = None if futures is None else replace(futures, foreseen_states=1 - futures.true_states)
+    wrong = None if futures is None else replace(futures, predicted_states=1 - futures.true_states)
     return replace(thought, futures=wrong)
 
 

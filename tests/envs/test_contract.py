@@ -566,8 +566,8 @@ def test_a_picture_after_the_last_step_shows_how_the_episode_ended(make):
     before = play(twin, wait[:2])[-1][1]
     play(env, wait[:2])
     ended = twin.advance(twin.state, wait[2], twin._snapshot.chance.tick())
-    books = twin.episode.add(twin.outcome(ended)[0])
-    twin._snapshot = twin._snapshot._replace(state=ended, episode=books)
+    statistics = twin.episode.add(twin.outcome(ended)[0])
+    twin._snapshot = twin._snapshot._replace(state=ended, episode=statistics)
     assert env.step(before.set(env.action_key, wait[2]))["next", "done"].all()
     assert (env.render() == twin.draw(0)).all()
     env.maybe_reset(before)

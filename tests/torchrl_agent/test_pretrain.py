@@ -148,8 +148,8 @@ def test_a_world_of_one_agent_and_plain_networks(tmp_path, capsys):
         (["perception", "town_agent", "--updates", "0"], "--updates is 0"),
         (["perception", "town_agent", "pretrained.perception=nowhere.pt"], "there is no module nowhere.pt"),
         (
-            ["world_model", "town_agent", "model.world_model.foresees_others=true"],
-            "set model.world_model.foresees_others",
+            ["world_model", "town_agent", "model.world_model.predict_others=true"],
+            "set model.world_model.predict_others",
         ),
         (["policy", "town_agent", "model.world_model.improvement=1"], "set model.world_model.improvement=0"),
     ],

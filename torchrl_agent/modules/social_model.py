@@ -77,7 +77,7 @@ class SocialModel(AgentModule):
     associations their ``query`` and what was ``written`` [..., V, K],
 
     and ``social_embedding`` [..., S], what the policy reads: a sum over the visible others, or with ``pooling:
-    attention`` their weighted mean, whose weights are in ``attention`` [..., V]. For a world model that foresees
+    attention`` their weighted mean, whose weights are in ``attention`` [..., V]. For a world model that predicts
     others it also writes ``forecast`` [..., G + actions + M + 1], sums over the visible others of the probabilities of
     their goals and next actions, of their meters, and of 1.
 
@@ -131,7 +131,7 @@ class SocialModel(AgentModule):
             slots = context.built["perception"].social
             sizes = social_sizes(context.env, context.heads[0], learns=config.coeff > 0)
             surroundings = context.built["perception"].size + context.built["perception"].known_size
-            rest = (context.config.activation, context.config.world_model.foresees_others)
+            rest = (context.config.activation, context.config.world_model.predict_others)
             module = cls(context.env, config, slots, sizes, surroundings, *rest)
             if config.coeff:
                 module.losses.append(SocialModelLoss(module, context.config.manager.meter_names))
@@ -155,8 +155,8 @@ class SocialModel(AgentModule):
         goal, action, meters = (tensordict.get(key) for key in THOUGHTS)
         goal, action = goal.softmax(-1).detach(), action.softmax(-1).detach()
         if self.forecasts:
-            foreseen = torch.cat((goal, action, meters.detach(), torch.ones_like(meters[..., :1])), -1)
-            tensordict.set(keys.FORECAST, torch.where(visible.unsqueeze(-1), foreseen, 0.0).sum(-2))
+            predicted = torch.cat((goal, action, meters.detach(), torch.ones_like(meters[..., :1])), -1)
+            tensordict.set(keys.FORECAST, torch.where(visible.unsqueeze(-1), predicted, 0.0).sum(-2))
         # the policy learns to use these predictions, which learn from labels alone; the other's identity may matter
         who = [] if self.surroundings is None else [self._where(number)]
         facts = torch.cat((cues, goal, action, meters.detach(), *who), -1)

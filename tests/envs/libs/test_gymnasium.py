@@ -120,11 +120,11 @@ def test_numbers_in_info_are_episode_statistics():
     env = VectorGymEnv(Reporter, 2)
     check_world(env)
     frames = env.rollout(5, break_when_any_done=False)
-    books = frames["next", "episode"]
-    assert set(books.keys()) == {"return", "length", "info_speed", "info_is_success"}
-    assert books["info_speed"][0, :, 0].tolist() == [1, 1.5, 2, 2.5, 1]  # means over the episode so far
-    assert books["info_is_success"][0, :, 0].tolist() == [0, 0, 0, 1, 0]  # how it ended
-    assert books["return"][0, :, 0].tolist() == books["length"][0, :, 0].tolist() == [1, 2, 3, 4, 1]
+    statistics = frames["next", "episode"]
+    assert set(statistics.keys()) == {"return", "length", "info_speed", "info_is_success"}
+    assert statistics["info_speed"][0, :, 0].tolist() == [1, 1.5, 2, 2.5, 1]  # means over the episode so far
+    assert statistics["info_is_success"][0, :, 0].tolist() == [0, 0, 0, 1, 0]  # how it ended
+    assert statistics["return"][0, :, 0].tolist() == statistics["length"][0, :, 0].tolist() == [1, 2, 3, 4, 1]
 
 
 def test_each_world_repeats_actions_by_itself():

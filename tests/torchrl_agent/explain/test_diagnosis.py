@@ -29,9 +29,9 @@ def belief(log_std):
 def futures(states, rewards, dones):
     """Foreseen energy 0.5, money 0.4, a reward of 0.1 and no end in both steps; what came is given."""
     one = torch.zeros(1)
-    foreseen = torch.tensor([[0.5, 0.4], [0.5, 0.4]])
+    predicted = torch.tensor([[0.5, 0.4], [0.5, 0.4]])
     truth = (torch.tensor(states), torch.tensor(rewards), torch.tensor(dones))
-    return Futures(*[one] * 8, foreseen, torch.tensor([0.1, 0.1]), torch.tensor([0.1, 0.2]), *truth)
+    return Futures(*[one] * 8, predicted, torch.tensor([0.1, 0.1]), torch.tensor([0.1, 0.2]), *truth)
 
 
 def others(goal=(0.9, 0.1), true_goal=0, acts=0, meters=(0.5, 0.5)):
@@ -70,10 +70,10 @@ def test_wrong_futures_are_named():
     assert diagnose_futures(futures(*FINE), names) == []
     states = [[0.5, 0.4], [0.5, 0.1]]
     assert diagnose_futures(futures(states, *FINE[1:]), names) == [
-        "the world model foresaw money 0.40 2 steps later, it became 0.10"
+        "the world model predicted money 0.40 2 steps later, it became 0.10"
     ]
     assert diagnose_futures(futures(FINE[0], [0.1, -2.0], FINE[2]), names) == [
-        "the world model foresaw rewards of 0.20 over 2 steps, they were -1.90"
+        "the world model predicted rewards of 0.20 over 2 steps, they were -1.90"
     ]
     assert diagnose_futures(futures(*FINE[:2], [0.0, 1.0]), names) == [
         "the world model gave the end 2 steps later 20%, it came"

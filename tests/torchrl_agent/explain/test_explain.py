@@ -118,7 +118,7 @@ def test_what_followed_is_what_the_episode_brought(town_run, thought, played):
     belief = thought.belief
     with torch.no_grad():
         dreamed = agent.world_model.imagine(belief.mean, belief.proprioception, actions)
-    torch.testing.assert_close(thought.futures.foreseen_states, dreamed["states"][0])
+    torch.testing.assert_close(thought.futures.predicted_states, dreamed["states"][0])
 
 
 def test_an_episode_ends_for_an_agent_with_its_death(town_run, monkeypatch):
@@ -268,12 +268,12 @@ def test_a_goal_is_shown_with_its_age_and_its_end(thought):
     assert held[2].startswith(f"if it chose now, by probability: {best} ")
 
 
-def test_own_state_has_a_panel_for_each_number_with_what_came_and_what_was_foreseen(thought):
+def test_own_state_has_a_panel_for_each_number_with_what_came_and_what_was_predicted(thought):
     panels = [panel for panel in figures(thought)["states"].axes if panel.lines]
     assert [panel.get_title() for panel in panels] == thought.belief.known_names
     for index, panel in enumerate(panels):
         for line, states in zip(
-            panel.lines, (thought.futures.true_states, thought.futures.foreseen_states), strict=True
+            panel.lines, (thought.futures.true_states, thought.futures.predicted_states), strict=True
         ):
             expected = torch.cat((thought.belief.proprioception[index : index + 1], states[:, index]))
             torch.testing.assert_close(torch.as_tensor(line.get_ydata()), expected)

@@ -43,7 +43,7 @@ def agent():
 
 
 def test_a_forecast_is_ablated_with_the_social_model():
-    model = WorldModelConfig(enabled=True, hidden_size=16, foresees_others=True)
+    model = WorldModelConfig(enabled=True, hidden_size=16, predict_others=True)
     config = ModelConfig([16], memory="gru", world_model=model, social_model=SocialModelConfig(True, memory_size=6))
     agent = Agent(town(), config)
     assert play(agent)[0].get(keys.FORECAST).any()

@@ -258,7 +258,7 @@ def test_modules_learn_from_their_fraction_of_a_minibatch():
 
 
 @pytest.mark.parametrize("module", ["world_model", "social_model"])
-def test_what_is_foreseen_changes_the_belief_only_if_it_is_asked_to(module):
+def test_what_is_predicted_changes_the_belief_only_if_it_is_asked_to(module):
     found = []
     for shapes in (False, True):
         learner, data = played(f"model.{module}.shapes_perception={shapes}", "model.perception.prediction_coeff=0")
@@ -376,7 +376,7 @@ def test_the_prediction_is_of_the_next_observation_of_the_same_episode(ended, er
     with torch.no_grad():
         for parameter in loss.predictor.parameters():
             parameter.zero_()
-        loss.predictor[-1].bias.fill_(5.0)  # foresees 5 whatever is believed
+        loss.predictor[-1].bias.fill_(5.0)  # predicts 5 whatever is believed
     data = TensorDict(
         {keys.NORMALIZED: torch.tensor([[[1.0], [2.0], [4.0]]]), "action": torch.zeros(1, 3).long()}, [1, 3]
     )
@@ -579,14 +579,14 @@ def two_frames(model, ended, died):
     return data
 
 
-def test_nothing_is_foreseen_beyond_an_episodes_end(model):
-    model.config.stride = 2  # what is foreseen starts from the first frame only
+def test_nothing_is_predicted_beyond_an_episodes_end(model):
+    model.config.stride = 2  # what is predicted starts from the first frame only
     loss = WorldModelLoss(model)
     assert loss(two_frames(model, False, False))["loss_world_state"].item() > 1
     assert loss(two_frames(model, True, True))["loss_world_state"].item() == 0
 
 
-def test_every_foreseen_step_learns_from_its_own_frame(model):
+def test_every_predicted_step_learns_from_its_own_frame(model):
     """Two heads say that all becomes less by 0.1 and that rewards are -1, two say the contrary: in the mean nothing
     changes. Ends have a chance of one half, and values are 0.
     """
@@ -627,8 +627,8 @@ def test_only_a_death_is_an_end_not_a_time_limit(model, died, cross_entropy):
     assert found == pytest.approx(model.config.coeff * cross_entropy, rel=1e-5)
 
 
-@pytest.mark.parametrize(("ended", "foreseen"), [(False, (0.5 - 2.0) ** 2), (True, 0.0)])
-def test_values_learn_where_they_are_predicted(model, ended, foreseen):
+@pytest.mark.parametrize(("ended", "predicted"), [(False, (0.5 - 2.0) ** 2), (True, 0.0)])
+def test_values_learn_where_they_are_predicted(model, ended, predicted):
     model.config.stride = 2
     with torch.no_grad():
         model.value[-1].weight.zero_()
@@ -637,9 +637,9 @@ def test_values_learn_where_they_are_predicted(model, ended, foreseen):
     data["value_target"] = symexp(torch.tensor([[[1.0], [2.0]]]))
     seen = (
         (0.5 - 1.0) ** 2 + (0.5 - 2.0) ** 2
-    ) / 2  # of both frames, beside that of the second as the first foresees it
+    ) / 2  # of both frames, beside that of the second as the first predicts it
     found = WorldModelLoss(model)(data)["loss_world_value"].item()
-    assert found == pytest.approx(model.config.coeff * (seen + foreseen), rel=1e-5)
+    assert found == pytest.approx(model.config.coeff * (seen + predicted), rel=1e-5)
 
 
 def test_what_dreams_promised_is_compared_with_what_came(model):

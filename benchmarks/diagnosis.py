@@ -196,5 +196,5 @@ def rows(found: dict[str, dict[str, Any]]) -> list[list[str]]:
     healthy = [case for name, case in found.items() if f" {HEALTHY} " in name]
     count = sum(case["thoughts"] for case in healthy)
     alarms = Counter({module: sum(case["first"].get(module, 0) for case in healthy) for module in ORDER})
-    told = ", ".join(f"{name} {number}" for name, number in alarms.items() if number)
-    return [*result, [HEALTHY, f"{count} thoughts", f"{sum(alarms.values())} alarms", told]]
+    counts = ", ".join(f"{name} {number}" for name, number in alarms.items() if number)
+    return [*result, [HEALTHY, f"{count} thoughts", f"{sum(alarms.values())} alarms", counts]]

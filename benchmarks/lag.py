@@ -74,7 +74,7 @@ def measure_lag(
 
 def _row(what: str, returns: dict[str, dict[int, list[float]]], lag: int) -> dict[str, Any]:
     both = {name: of_lags[lag] for name, of_lags in returns.items()}
-    found = {name: _told(values) for name, values in both.items()}
+    found = {name: _mean_and_half_width(values) for name, values in both.items()}
     return {"figure": what, "lag": lag, **found, "impala_minus_ppo": _difference(both["impala"], both["ppo"])}
 
 
@@ -88,10 +88,10 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(aligned(rows))
 
 
-def _told(values: Sequence[float]) -> dict[str, float]:
+def _mean_and_half_width(values: Sequence[float]) -> dict[str, float]:
     mean, half = interval(values)
     return {"mean": mean, "half_width": half}
 
 
 def _difference(one: Sequence[float], other: Sequence[float]) -> dict[str, float]:
-    return _told([a - b for a, b in zip(one, other, strict=True)])
+    return _mean_and_half_width([a - b for a, b in zip(one, other, strict=True)])

@@ -19,7 +19,7 @@ class Thermostat(gymnasium.Env):
         self.observation_space, self.action_space = Dict(room=celsius, wanted=celsius), Discrete(3)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict, dict]:
-        """A room and a wish."""
+        """A room and a wanted temperature."""
         super().reset(seed=seed)
         self.room, self.wanted = self.np_random.uniform(0, 30, (2, 1))
         self.steps = 0

@@ -11,7 +11,7 @@ REPLAY = ["algorithm={rollout_steps: 2, learning_starts: 32, batch_size: 32, rep
 PICTURES = ["policy=cnn", "world.num_envs=4", "algorithm={minibatch_size: 4, num_epochs: 1, rollout_steps: 2}"]
 MIND = [
     "model.perception={embedding_size: 8, memory_size: 8, belief_size: 4, channels: 2}",
-    "model.social_model={memory_size: 8, company_size: 8}",
+    "model.social_model={memory_size: 8, pooled_size: 8}",
     "world.num_envs=2",
     "algorithm={rollout_steps: 2, minibatch_size: 8, num_epochs: 1}",
 ]

@@ -348,7 +348,7 @@ def test_an_update_as_one_program_is_recorded_and_learns_the_same(gpu, name):
         assert one == pytest.approx(other, rel=1e-4, abs=1e-6, nan_ok=True)  # Adam's arithmetic in another order
 
 
-def test_modes_are_told_where_graphs_are_off(gpu):
+def test_modes_are_reported_where_graphs_are_off(gpu):
     learner = learner_of([], *UNCOMPILED, "acceleration.cudagraphs=false")
     metrics = next(iterate(learner)).metrics
     assert learner.modes() == {"rollout": EAGER, "update": EAGER}

@@ -92,7 +92,7 @@ def test_the_first_cell_of_a_notebook_finds_it(programs, tmp_path):
     run([programs / "python", tmp_path / "cell.py"], tmp_path)
 
 
-def test_types_are_told(programs):
+def test_types_are_exported(programs):
     (place,) = programs.parent.glob("lib/python*/site-packages")
     assert (place / "envs" / "py.typed").is_file()
     assert (place / "torchrl_agent" / "py.typed").is_file()

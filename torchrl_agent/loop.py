@@ -178,7 +178,7 @@ def check_finite(rollout: TensorDict, *figures: Figures) -> None:
     if good.read()["all"]:
         return
     fine = {**{path: value.isfinite().all() for path, value in numbers.items()}, **masked}
-    of_ranks = ranks.everyones([path for path, each in fine.items() if not bool(each)])
+    of_ranks = ranks.all_gather([path for path, each in fine.items() if not bool(each)])
     if not any(of_ranks):
         return
     number, culprits = next((number, found) for number, found in enumerate(of_ranks) if found)

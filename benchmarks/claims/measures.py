@@ -15,7 +15,7 @@ from tensordict import TensorDictBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import set_recurrent_mode
 
-from benchmarks.claims.town import false_belief, look_on, town_figures
+from benchmarks.claims.town import false_belief, record_observer, town_figures
 from torchrl_agent import keys
 from torchrl_agent.evaluation.ablation import removable, without
 from torchrl_agent.experiment import Experiment
@@ -92,7 +92,7 @@ def measure(run: Run, seed: int) -> dict[str, float]:
             experiment.frozen = list(read_module(path).parts) if frozen else []
             if run.watched is not None:
                 switched = switch_on(module, experiment)
-                return false_belief(look_on(switched.make_learner().agent, switched, run.watched))
+                return false_belief(record_observer(switched.make_learner().agent, switched, run.watched))
         (iteration,) = deque(learn(experiment), maxlen=1)
     agent = iteration.agent
     result = evaluate(experiment, agent)
@@ -214,7 +214,7 @@ def _is_finite(part: Any) -> bool:
 def _misled(thought: Thought) -> Thought:
     """Return the record with a wrong prediction of the own state."""
     futures = thought.futures
-    wrong = None if futures is None else replace(futures, foreseen_states=1 - futures.true_states)
+    wrong = None if futures is None else replace(futures, predicted_states=1 - futures.true_states)
     return replace(thought, futures=wrong)
 
 

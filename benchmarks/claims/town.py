@@ -50,7 +50,7 @@ def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
     world: Any = getattr(env, "base_env", env)
     steps: list[TensorDict] = []
     root, going = env.reset(), torch.ones(WORLDS, dtype=torch.bool, device=env.device)
-    before = _look(world, going)
+    before = _observe(world, going)
     wanted = [keys.BELIEF, keys.GOAL, keys.NORMALIZED, keys.ACTION]
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         for acted in play_steps(env, acting_policy(agent), root, world.rules.max_steps):
@@ -59,11 +59,11 @@ def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
             reward = following.get((agent.group, keys.REWARD)).squeeze(-1)
             steps.append(TensorDict({**before, "rows": rows, "reward": reward}, WORLDS).cpu())
             going &= ~following.get(keys.DONE).squeeze(-1)
-            before = _look(world, going)
+            before = _observe(world, going)
     return {"rules": world.rules, **dict(torch.stack(steps).items())}
 
 
-def _look(world: Any, going: Tensor) -> dict[str, Tensor]:
+def _observe(world: Any, going: Tensor) -> dict[str, Tensor]:
     """Return a copy of the state of learners and places before a step."""
     state, count = world.state, world.rules.num_agents  # residents come after the learners
     seen = {
@@ -179,7 +179,7 @@ def goal_use(played: dict[str, Any], count: int) -> dict[str, float]:
 
 
 @torch.no_grad()
-def look_on(agent: Agent, experiment: Experiment, name: str) -> dict[str, Any]:
+def record_observer(agent: Agent, experiment: Experiment, name: str) -> dict[str, Any]:
     """Record the first games of a scripted policy that acts on its own past observations, while the agent observes from
     the position of each of its agents.
 
@@ -232,7 +232,7 @@ def false_belief(watched: dict[str, Any]) -> dict[str, float]:
     it no longer is, and the observer has seen where that place is now.
 
     Args:
-        watched: see :func:`look_on`.
+        watched: see :func:`record_observer`.
 
     Returns:
         the number of ``cases``; in them the fraction in which the most likely action was taken (``accuracy``), the

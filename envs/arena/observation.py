@@ -90,12 +90,13 @@ def observe(state: State, rules: Rules, mode: str, style: int) -> dict[str, Tens
 
 def _columns(state: State, rules: Rules, projectiles: list[Tensor]) -> Tensor:
     """Stack all values, [N, size]; the world axis moves to the front here."""
+    x, y = state.ship.x / rules.width, state.ship.y / rules.height
     values = [
         *_player(state, rules),
         *_mission(state, rules),
         *_targets(state, rules),
         *projectiles,
-        *_walls(state, rules),
+        *(x, 1 - x, y, 1 - y),  # to the walls
     ]
     return torch.stack([*values, (state.enemies.health > 0).float().sum(0) / rules.max_enemies], -1)
 
@@ -223,11 +224,6 @@ def _five_projectiles(state: State, rules: Rules) -> list[Tensor]:
     for squared, dx, dy in _seen(state, shots.x, shots.y, shots.life > 0, 5):
         values += _sighting(state, squared, dx, dy, rules)
     return values
-
-
-def _walls(state: State, rules: Rules) -> list[Tensor]:
-    x, y = state.ship.x / rules.width, state.ship.y / rules.height
-    return [x, 1 - x, y, 1 - y]
 
 
 def _seen(state: State, x: Tensor, y: Tensor, exists: Tensor, count: int, *values: Tensor) -> list[tuple[Tensor, ...]]:

@@ -51,7 +51,7 @@ def sketch(state: State, episode: EpisodeStats, world: int, rules: Rules, size: 
         ValueError: there is no such world, or the picture would be too small to show anything.
     """
     check_picture(world, state.ship.x.shape[-1], size)
-    one, books = row(world, state, episode)
+    one, statistics = row(world, state, episode)
     origin, scale = viewport(rules, size)
     canvas = Canvas(size, GROUND, origin, scale)
     draw_field(canvas, rules)
@@ -60,7 +60,7 @@ def sketch(state: State, episode: EpisodeStats, world: int, rules: Rules, size: 
     _draw_enemies(canvas, one, rules)
     draw_shots(canvas, one.shots, SHOT, rules)
     draw_ship(canvas, one.ship, SHIP, rules)
-    _draw_header(canvas, one, books, rules)
+    _draw_header(canvas, one, statistics, rules)
     return canvas
 
 

@@ -93,12 +93,12 @@ def check_specs(world: EnvBase, observations: Composite, actions: TensorSpec) ->
         raise ValueError(f"the specs of {name} have shape {tuple(observations.shape)}: give Composite shape=({n},).")
 
 
-def check_statistics(world: EnvBase, statistics: Any, books: Collection[str]) -> None:
-    """Check a game's statistics; ``books`` are the names of the world's own statistics, which a game may not return."""
+def check_statistics(world: EnvBase, statistics: Any, own: Collection[str]) -> None:
+    """Check a game's statistics; ``own`` are the names of the world's own statistics, which a game may not return."""
     name = f"{type(world).__name__}.statistics"
     if not isinstance(statistics, dict):
         raise ValueError(f"{name} gives {_kind(statistics)}: give a dict of tensors by name.")
-    kept = [word for word in books if word in statistics]
+    kept = [word for word in own if word in statistics]
     if kept:
         raise ValueError(f"{name} gives {', '.join(kept)}, which the world counts itself: leave them out.")
     for key, value in statistics.items():

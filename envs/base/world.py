@@ -121,14 +121,14 @@ class World(StagedGame, EnvBase):
         number = 0 if self.curriculum is None else self.curriculum.stage
         stage = torch.full((n,), number, dtype=torch.int16, device=device)
         episode = begin_episode(stage, self.num_agents, complete=not midway)
-        books, extras = episode.statistics(), ask(self, "statistics", state)
-        check_statistics(self, extras, books)
+        own, extras = episode.statistics(), ask(self, "statistics", state)
+        check_statistics(self, extras, own)
         # clone: fresh records may use one tensor in several places, and each place is written to
         self._snapshot: Snapshot = map_record(
             torch.clone,
             Snapshot(state, episode, settings, stage, chance, torch.zeros(n, dtype=torch.bool, device=device)),
         )
-        reported = {name: Unbounded((n, 1), device=device) for name in books | extras}
+        reported = {name: Unbounded((n, 1), device=device) for name in own | extras}
         if self.curriculum is not None:
             self.curriculum.check_statistics(reported)
         observations["episode"] = Composite(**reported, shape=(n,), device=device)

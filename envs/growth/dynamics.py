@@ -50,9 +50,9 @@ def advance(state: State, action: Tensor, chance: Chance, task: Task, rules: Rul
     state, loss = evaluate(state._replace(slots=slots, step=state.step + 1), task, rules, tables)
     state = govern(state, loss, effect.kept, rules, tables)
     now = rent(state.slots, host_size(state.weights.host), tables)
-    books = counted(state.books, before, state.slots, effect.operation, effect.success, now)
-    books = books._replace(rollbacks=books.rollbacks + state.guard.panics)
-    return rewarded(state._replace(books=books, course=recorded(state)), rules)
+    tally = counted(state.tally, before, state.slots, effect.operation, effect.success, now)
+    tally = tally._replace(rollbacks=tally.rollbacks + state.guard.panics)
+    return rewarded(state._replace(tally=tally, course=recorded(state)), rules)
 
 
 def recorded(state: State) -> Course:

@@ -162,7 +162,7 @@ class GrowthEnv(World):
     @override
     def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Return reward, terminated and truncated of the last step."""
-        return state.books.reward, *ends(state, self.rules)
+        return state.tally.reward, *ends(state, self.rules)
 
     @override
     def statistics(self, state: State) -> dict[str, Tensor]:

@@ -62,7 +62,7 @@ def observe(state: State, rules: Rules, tables: Tables) -> Tensor:
 
 
 def _host(state: State, rules: Rules, guess: Tensor) -> list[Tensor]:
-    measures, slots, books = state.measures, state.slots, state.books
+    measures, slots, tally = state.measures, state.slots, state.tally
 
     def share(*stages: int) -> Tensor:
         return any_of(slots.stage, *stages).float().mean(0)
@@ -75,8 +75,8 @@ def _host(state: State, rules: Rules, guess: Tensor) -> list[Tensor]:
         (measures.accuracy - measures.bare) * CONTRIBUTION_SCALE,
         *past,
         *measures.accuracies,
-        *(share(TRAINING), share(BLENDING), share(HOLDING, PERMANENT), books.success),
-        *((books.operation == operation).float() for operation in range(len(OPERATIONS))),
+        *(share(TRAINING), share(BLENDING), share(HOLDING, PERMANENT), tally.success),
+        *((tally.operation == operation).float() for operation in range(len(OPERATIONS))),
     ]
 
 
@@ -138,7 +138,7 @@ def sketch(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE)
         ValueError: there is no such world, or the picture would be too small to show anything.
     """
     check_picture(world, state.step.shape[-1], size)
-    course, slots, measures, books = row(world, state.course, state.slots, state.measures, state.books)
+    course, slots, measures, tally = row(world, state.course, state.slots, state.measures, state.tally)
     step, level = int(state.step[world]), int(state.level[world])
     canvas = Canvas(size, GROUND)
     width, height = size
@@ -164,5 +164,5 @@ def sketch(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE)
             text = f"{blueprint} {STAGES[slots.stage[slot]]} {contribution:+.2f}"
             canvas.text((left + 6, upper + 0.2 * band), text, 11, WORDS)
     words = f"step {step}   level {level}   accuracy {measures.accuracy:.2f}   twin {measures.twin:.2f}"
-    canvas.text((left, 0.06 * height), f"{words}   {OPERATIONS[books.operation]}", 13, WORDS)
+    canvas.text((left, 0.06 * height), f"{words}   {OPERATIONS[tally.operation]}", 13, WORDS)
     return canvas

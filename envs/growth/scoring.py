@@ -22,7 +22,7 @@ from envs.growth.rules import (
     WAIT,
     Rules,
 )
-from envs.growth.state import Books, Measures, Slots, State
+from envs.growth.state import Measures, Slots, State, Tally
 
 POTENTIALS = {GERMINATED: 1.0, TRAINING: 2.0, BLENDING: 3.5, HOLDING: 5.5, PERMANENT: 6.0}
 """Potential of a slot by its stage; 0 for all others."""
@@ -64,15 +64,15 @@ def rewarded(state: State, rules: Rules) -> State:
 
     A rollback forfeits what was earned: the return of its episode is ``rules.reward_rollback``.
     """
-    books, measures, last = state.books, state.measures, ends(state, rules)[0]
+    tally, measures, last = state.tally, state.measures, ends(state, rules)[0]
     if rules.reward == "sparse":
-        reward = torch.where(last, rules.reward_final * measures.committed - rules.reward_rent * books.rent, 0.0)
+        reward = torch.where(last, rules.reward_final * measures.committed - rules.reward_rent * tally.rent, 0.0)
     else:
         gained = gain(measures) if rules.reward == "net" else contribution(state.slots)
-        cost = rules.reward_rent * books.rent + rules.reward_operation * (books.operation != WAIT)
+        cost = rules.reward_rent * tally.rent + rules.reward_operation * (tally.operation != WAIT)
         reward = rules.reward_gain * gained - cost + torch.where(last, rules.reward_final * gained, 0.0)
-    reward = torch.where(state.guard.panics, rules.reward_rollback - books.earned, reward)
-    return state._replace(books=books._replace(reward=reward, earned=books.earned + reward))
+    reward = torch.where(state.guard.panics, rules.reward_rollback - tally.earned, reward)
+    return state._replace(tally=tally._replace(reward=reward, earned=tally.earned + reward))
 
 
 def ends(state: State, rules: Rules) -> tuple[Tensor, Tensor]:
@@ -88,37 +88,37 @@ def statistics(state: State, useful: Tensor) -> dict[str, Tensor]:
         state: the state.
         useful: number of modules that pay, by the hidden level, float32 [levels].
     """
-    books, measures = state.books, state.measures
+    tally, measures = state.tally, state.measures
     return {
         "accuracy": measures.accuracy,
         "committed_accuracy": measures.committed,
         "gain": gain(measures),
         "contribution": contribution(state.slots),
         "dependence": measures.accuracy - measures.bare - gain(measures),
-        "germinated": books.germinated,
-        "pruned": books.pruned,
-        "permanent": books.kept,
-        "operations": books.operations,
-        "rent": books.rent_total,
-        "rollbacks": books.rollbacks,
+        "germinated": tally.germinated,
+        "pruned": tally.pruned,
+        "permanent": tally.kept,
+        "operations": tally.operations,
+        "rent": tally.rent_total,
+        "rollbacks": tally.rollbacks,
         "useful": useful[state.level],
     }
 
 
-def counted(books: Books, before: Slots, after: Slots, operation: Tensor, success: Tensor, rent_now: Tensor) -> Books:
+def counted(tally: Tally, before: Slots, after: Slots, operation: Tensor, success: Tensor, rent_now: Tensor) -> Tally:
     """Count what happened to the slots in a step; ``rent_now`` is the rent [N]."""
     live = any_of(before.stage, GERMINATED, TRAINING, BLENDING, HOLDING)
     lost = live & ~any_of(after.stage, GERMINATED, TRAINING, BLENDING, HOLDING, PERMANENT)
     begun = (before.stage == DORMANT) & (after.stage != DORMANT)
-    return books._replace(
+    return tally._replace(
         operation=operation,
         success=success.float(),
-        germinated=books.germinated + begun.sum(0),
-        pruned=books.pruned + lost.sum(0),
-        kept=books.kept + ((before.stage != PERMANENT) & (after.stage == PERMANENT)).sum(0),
-        operations=books.operations + (operation != WAIT),
+        germinated=tally.germinated + begun.sum(0),
+        pruned=tally.pruned + lost.sum(0),
+        kept=tally.kept + ((before.stage != PERMANENT) & (after.stage == PERMANENT)).sum(0),
+        operations=tally.operations + (operation != WAIT),
         rent=rent_now,
-        rent_total=books.rent_total + rent_now,
+        rent_total=tally.rent_total + rent_now,
     )
 
 

@@ -154,7 +154,7 @@ class Guard(NamedTuple):
     """True if the last check rolled the host back, bool [N]."""
 
 
-class Books(NamedTuple):
+class Tally(NamedTuple):
     """Counts of an episode, [N] each."""
 
     operation: Tensor
@@ -197,7 +197,7 @@ class State(NamedTuple):
     slots: Slots
     measures: Measures
     guard: Guard
-    books: Books
+    tally: Tally
     course: Course
     level: Tensor
     """Hidden level of the task, int64 [N]."""
@@ -245,7 +245,7 @@ def spawn(like: Tensor, chance: Chance, rules: Rules, features: int, classes: in
         slots=dormant(like.new_zeros(slots, worlds)),
         measures=_nothing_measured(like, classes),
         guard=_fresh_guard(like, weights, rules),
-        books=Books(*[torch.zeros_like(like)] * len(Books._fields))._replace(
+        tally=Tally(*[torch.zeros_like(like)] * len(Tally._fields))._replace(
             operation=torch.zeros_like(like, dtype=torch.int64), success=torch.ones_like(like)
         ),
         course=_no_course(like, rules),

@@ -261,10 +261,10 @@ class VectorGymEnv(Drawn, EnvBase):
 
     def _episode(self, shown: dict[str, NDArray]) -> dict[str, NDArray]:
         """Statistics of the present episodes by name, [N, 1] each."""
-        books = {"return": self._total[:, :1], "length": self._total[:, 1:]}
+        statistics = {"return": self._total[:, :1], "length": self._total[:, 1:]}
         for index, name in enumerate(self._figures):
-            books[name] = shown[EPISODE_INFO][:, index : index + 1]
-        return books
+            statistics[name] = shown[EPISODE_INFO][:, index : index + 1]
+        return statistics
 
     def _column(self, values: NDArray) -> torch.Tensor:
         return to_device(values, self.device).unsqueeze(-1)
@@ -281,8 +281,8 @@ class VectorGymEnv(Drawn, EnvBase):
         tensors = {name: to_device(array, self.device) for name, array in shown.items()}
         if self._masked:
             tensors[ACTION_MASK] = tensors[ACTION_MASK].bool()
-        books = {name: to_device(values, self.device) for name, values in self._episode(arrays).items()}
-        tensors["episode"] = TensorDict(books, self.batch_size, device=self.device)
+        statistics = {name: to_device(values, self.device) for name, values in self._episode(arrays).items()}
+        tensors["episode"] = TensorDict(statistics, self.batch_size, device=self.device)
         return TensorDict(tensors, self.batch_size, device=self.device)
 
     def _call(self, function: str, call: Callable[[], Any]) -> Any:

@@ -106,7 +106,7 @@ class VectorPettingZooEnv(Drawn, EnvBase):
                 seen, _ = world.reset(seed=self._seeds[row])
                 self._seeds[row] = None
                 self._alive[row] = True
-                self._look(row, seen)
+                self._write_observations(row, seen)
         if self._others is not None:
             self._others.begin(chosen)
         return self._shown()
@@ -130,7 +130,7 @@ class VectorPettingZooEnv(Drawn, EnvBase):
                 # an agent that is truncated with the world is still alive; one that leaves a running world is not
                 self._alive[row, index] = not terminated[agent] and (agent in playing or cut[row].item())
                 self._truncated[row, index] = truncated[agent] and not terminated[agent] and bool(playing)
-            self._look(row, seen)
+            self._write_observations(row, seen)
         flags = {"done": ended, "terminated": ended & ~cut, "truncated": cut}
         shown = self._shown().update({name: to_device(flag, self.device) for name, flag in flags.items()})
         shown.set((GROUP, "reward"), to_device(reward, self.device))
@@ -150,7 +150,7 @@ class VectorPettingZooEnv(Drawn, EnvBase):
         """Return the text that PyTorch prints between the parentheses."""
         return f"module={self.module}, num_envs={len(self.worlds)}, device={self.device}"
 
-    def _look(self, row: int, seen: dict[str, NDArray]) -> None:
+    def _write_observations(self, row: int, seen: dict[str, NDArray]) -> None:
         """Store the observations of a world's agents."""
         for index, agent in enumerate(self.agents):
             self._seen[row, index] = seen.get(agent, 0.0)

@@ -102,8 +102,8 @@ def _check_affordance(affordance: Affordance, rules: Rules, where: str) -> None:
         raise ValueError(f"{where}: open from and to {hours}: give two hours between 0 and 28, the first one earlier.")
     if affordance.capacity is not None and affordance.capacity < 0:
         raise ValueError(f"{where}: capacity is {affordance.capacity}: give 0 or more, or null for any number.")
-    if affordance.company < 0:
-        raise ValueError(f"{where}: company is {affordance.company}: give the number of others, 0 or more.")
+    if affordance.others_required < 0:
+        raise ValueError(f"{where}: others_required is {affordance.others_required}: give 0 or more agents.")
     if affordance.working is not None and not (
         0 <= affordance.working <= affordance.count and affordance.positions is None
     ):

@@ -4,7 +4,7 @@ of the others for one agent.
 Agent 0 of a :class:`PlanningPlayer` acts by the rollout algorithm (G. Tesauro and G. Galperin, "On-line policy
 improvement using Monte-Carlo search", 1996): it tries each candidate in copies of the town, continues there with the
 greedy policy, and takes the candidate of highest return. The other agents are greedy. Like all scripted policies these
-read the game's record; imagined towns have their own random numbers, so that no agent foresees random events.
+read the game's record; imagined towns have their own random numbers, so that no agent predicts random events.
 
 Agent 0 of a :class:`TryingPlayer` is greedy among places that look the same, of which only some work. Its habits differ
 in the use of a success: ``adapts`` is win-stay, lose-shift (H. Robbins, "Some aspects of the sequential design of
@@ -232,7 +232,8 @@ class TryingPlayer(GreedyPlayer):
     def __init__(self, env: Any, habit: Habit) -> None:
         super().__init__(env)
         self.habit = habit
-        self.unaware = _unaware(env.rules)
+        working = {kind: dataclasses.replace(each, working=None) for kind, each in env.rules.affordances.items()}
+        self.unaware = dataclasses.replace(env.rules, affordances=working)  # it takes all places for working ones
         self.experience = no_experience(env.state, env.rules)
 
     @override
@@ -288,9 +289,3 @@ def hopeful(experience: Experience, places: Layout, rules: Rules) -> Layout:
     hidden = experience.tried | (trusted.any(1, keepdim=True) & ~trusted)
     hidden = hidden & alike.reshape(-1, 1, 1)
     return Layout(*(torch.where(hidden, ABSENT, cell).flatten(0, 1) for cell in places))
-
-
-def _unaware(rules: Rules) -> Rules:
-    """Return the rules as believed by an agent that takes all places for working ones."""
-    alike = {kind: dataclasses.replace(place, working=None) for kind, place in rules.affordances.items()}
-    return dataclasses.replace(rules, affordances=alike)

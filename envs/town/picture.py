@@ -76,14 +76,14 @@ def sketch(
         ValueError: there is no such world, or the picture would be too small to show anything.
     """
     check_picture(world, state.step.shape[-1], size)
-    one, books = row(world, state, episode)
+    one, statistics = row(world, state, episode)
     origin, scale = viewport(one.settings.width, one.settings.height, size)
     canvas = Canvas(size, GROUND, origin, scale)
     window = _window(one, rules, watched)
     _draw_ground(canvas, one, window)
     _draw_places(canvas, one, rules, window)
     _draw_agents(canvas, one, rules)
-    _draw_header(canvas, one, books, rules)
+    _draw_header(canvas, one, statistics, rules)
     if has_panel(size):
         left, top, gap = size[0] * (1 - PANEL), _header_height(size), _gap(size)
         draw_panel(canvas, one, rules, (left, top), (size[0] * PANEL - gap, size[1] - top - gap))

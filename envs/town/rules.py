@@ -84,7 +84,7 @@ class Affordance:
     """Number of places of this kind."""
     positions: list[list[int]] | None = None
     """Cells (x, y) of the places; None places them at random in every episode."""
-    company: int = 0
+    others_required: int = 0
     """Number of other agents that must stand there for a visit to be possible."""
     working: int | None = None
     """Number of places of this kind that work; the others, which look the same, refuse all agents. None for all."""
@@ -287,7 +287,7 @@ class Rules:
             "contested": any(place.capacity is not None and place.capacity < population for place in places),
             "random_layout": all(place.positions is None for place in places),
             "lookalikes": lookalikes,
-            "selective": lookalikes or any(place.company > 0 for place in places),
+            "selective": lookalikes or any(place.others_required > 0 for place in places),
             "teaching": self.num_residents > 0 and any(characters[index].teaches is not None for index in drawn),
         }
         for name, value in derived.items():

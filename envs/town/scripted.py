@@ -104,7 +104,7 @@ def _lets_in(state: State, slots: Tensor, kinds: Tensor, rules: Rules, tables: T
     here = here & state.agents.alive
     others = here.sum(1, keepdim=True) - here.int()
     works = slots - kinds * rules.places_per_kind < tables.working[kinds]
-    return works.reshape(-1, 1, 1) & (others >= tables.company[kinds].reshape(-1, 1, 1))
+    return works.reshape(-1, 1, 1) & (others >= tables.others_required[kinds].reshape(-1, 1, 1))
 
 
 def _visit(

@@ -135,7 +135,7 @@ def admits(slot: Tensor, kind: Tensor, state: State, rules: Rules, tables: Table
     """
     together = (slot.unsqueeze(1) == slot) & state.agents.alive.unsqueeze(1)  # [other, A, N]
     works = slot - kind * rules.places_per_kind < tables.working[kind]
-    return works & (together.sum(0) > tables.company[kind])
+    return works & (together.sum(0) > tables.others_required[kind])
 
 
 def kind_of(slot: Tensor, rules: Rules) -> Tensor:
@@ -223,7 +223,7 @@ class Tables(NamedTuple):
     """Opening hour ``opens`` and number of open hours ``span``, [K + 1] each."""
     capacity: Tensor
     """Number of seats per place, int32 [K + 1]."""
-    company: Tensor
+    others_required: Tensor
     """Number of other agents that must be there, int32 [K + 1]."""
     working: Tensor
     """Number of places that work, int32 [K + 1]."""
@@ -284,7 +284,7 @@ def make_tables(rules: Rules, device: torch.device) -> Tables:
         opens=floats([place.hours[0] % HOURS for place in places] + [0]),
         span=floats([place.hours[1] - place.hours[0] if rules.clock else HOURS for place in places] + [0]),
         capacity=whole([*seats, 0]),
-        company=whole([*(place.company for place in places), 0]),
+        others_required=whole([*(place.others_required for place in places), 0]),
         working=whole([*(place.count if place.working is None else place.working for place in places), 0]),
         count=whole([*(place.count for place in places), 1]),
         actions=floats(effort),

@@ -427,7 +427,7 @@ def test_figures_are_those_of_learners_where_residents_live():
     assert not set(found) & {"belief_r2", "alternative_when_taken"}
     assert all(math.isfinite(value) for value in found.values())
     experiment = Experiment.load("others_tonight", *changes)
-    watched = town.look_on(experiment.make_learner().agent, experiment, "remembering")
+    watched = town.record_observer(experiment.make_learner().agent, experiment, "remembering")
     assert watched["alive"].shape == watched["action"].shape == (40, town.WORLDS, 2)
     assert (watched["number"] == 2).any(), "the resident is seen"
     unseen = watched | {"number": torch.where(watched["number"] == 2, 3, watched["number"])}
@@ -488,7 +488,7 @@ def test_the_command_measures_trains_and_says_what_fails(capsys):
 
 
 @pytest.mark.slow
-def test_who_was_taught_looks_on_at_those_who_may_be_mistaken(monkeypatch):
+def test_a_trained_agent_observes_those_that_may_be_mistaken(monkeypatch):
     monkeypatch.setattr(town, "WORLDS", 8)
     lesson = {"module": "social_model", "players": ("remembering",), "frames": 64, "updates": 1}
     run = ablations._run("false belief", "trained on those", QUICK)

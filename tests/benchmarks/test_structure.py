@@ -29,3 +29,4 @@ def test_the_house_has_no_circles_and_few_rooms():
     assert found["files at the roots"] == {"torchrl_agent": 3, "envs": 1}
     assert found["rooms"] <= 33 and found["arrows"] <= 200  # 30, and one each of growth, replay and labs
     assert max(found["largest folders"].values()) <= 14
+    assert found["lines of tests"] <= 0.8 * (sum(found["lines"].values()) + found["lines of benchmarks"])

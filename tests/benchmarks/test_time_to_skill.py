@@ -39,7 +39,7 @@ def point(seconds, skill):
     return {"seconds": seconds, "frames": int(100 * seconds), "return": None, "spawners_destroyed": skill}
 
 
-def test_without_the_baseline_installed_the_mend_is_named(monkeypatch):
+def test_without_the_baseline_installed_the_fix_is_named(monkeypatch):
     real = builtins.__import__
 
     def refuse(name, *arguments, **kwargs):

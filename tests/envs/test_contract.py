@@ -533,7 +533,7 @@ def test_of_several_actions_each_has_its_own_range():
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_where_nobody_looks_an_action_that_cannot_be_is_the_nearest_one(name):
+def test_an_unchecked_illegal_action_is_the_nearest_legal_one(name):
     worlds = [WORLDS[name](num_envs=4, seed=3) for _ in range(2)]
     spec = worlds[0].full_action_spec[worlds[0].action_key]
     highest = (head_sizes(spec) - 1).expand(spec.shape)
@@ -586,8 +586,8 @@ def test_a_picture_after_the_last_step_shows_how_the_episode_ended(make):
     before = play(twin, wait[:2])[-1][1]
     play(env, wait[:2])
     ended = twin.advance(twin.state, wait[2], twin._snapshot.chance.tick())
-    books = twin.episode.add(twin.outcome(ended)[0])
-    twin._snapshot = twin._snapshot._replace(state=ended, episode=books)
+    statistics = twin.episode.add(twin.outcome(ended)[0])
+    twin._snapshot = twin._snapshot._replace(state=ended, episode=statistics)
     assert env.step(before.set(env.action_key, wait[2]))["next", "done"].all()
     assert (env.render() == twin.draw(0)).all()
     env.maybe_reset(before)

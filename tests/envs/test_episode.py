@@ -1,4 +1,4 @@
-"""The books that every world keeps of its episodes, those of older versions included."""
+"""The statistics that every world keeps of its episodes, those of older versions included."""
 
 from __future__ import annotations
 
@@ -115,9 +115,9 @@ def test_all_but_the_number_of_worlds_is_given_by_keyword(make):
 
 
 def test_books_begin_empty():
-    books = begin_episode(torch.tensor([3, 3], dtype=torch.int16), num_agents=4, complete=False)
-    assert books.total_reward.shape == (4, 2)
-    assert {name: value.tolist() for name, value in books.statistics().items()} == {
+    episode = begin_episode(torch.tensor([3, 3], dtype=torch.int16), num_agents=4, complete=False)
+    assert episode.total_reward.shape == (4, 2)
+    assert {name: value.tolist() for name, value in episode.statistics().items()} == {
         "return": [0, 0],
         "length": [0, 0],
         "complete": [0, 0],

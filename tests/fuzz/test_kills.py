@@ -110,15 +110,10 @@ def test_a_run_killed_while_its_forerunner_is_taken_away_is_begun_again(tmp_path
     assert checkpoints(folder / "checkpoints")
 
 
-def test_a_run_killed_as_it_begins_in_an_empty_folder_is_begun_again(tmp_path):
-    (tmp_path / "run").mkdir()
-    assert in_a_process(tmp_path / "run", "ppo", 4) == -signal.SIGKILL
-    play(tmp_path / "run", "ppo", None)
-    assert checkpoints(tmp_path / "run" / "checkpoints")
-
-
-@pytest.mark.parametrize("fatal", [2, 3, 4])
-def test_a_run_killed_while_its_folder_is_made_is_begun_again(tmp_path, fatal):
+@pytest.mark.parametrize(("fatal", "exists"), [(2, False), (3, False), (4, False), (4, True)])
+def test_a_run_killed_while_its_folder_is_made_is_begun_again(tmp_path, fatal, exists):
+    if exists:
+        (tmp_path / "run").mkdir()
     assert in_a_process(tmp_path / "run", "ppo", fatal) == -signal.SIGKILL
     play(tmp_path / "run", "ppo", None)
     assert checkpoints(tmp_path / "run" / "checkpoints")

@@ -19,19 +19,19 @@ class OneStep(EnvBase):
         self.observation_spec = Composite(observation=observation, episode=statistics, shape=(num_envs,))
         self.action_spec, self.reward_spec = action, Unbounded((num_envs, 1))
 
-    def _look(self, reward, length):
+    def _observe(self, reward, length):
         episode = {"return": reward, "length": torch.full_like(reward, length)}
-        return {"observation": self.look(), "episode": episode}
+        return {"observation": self.observe(), "episode": episode}
 
     def _reset(self, tensordict=None):
         self.draw()
-        return TensorDict(self._look(torch.zeros(*self.batch_size, 1), 0.0), self.batch_size)
+        return TensorDict(self._observe(torch.zeros(*self.batch_size, 1), 0.0), self.batch_size)
 
     def _step(self, tensordict):
         self.steps += 1
         reward = self.worth(tensordict["action"])
         done = torch.ones_like(reward, dtype=torch.bool)
-        values = {**self._look(reward, 1.0), "reward": reward, "done": done, "terminated": done.clone()}
+        values = {**self._observe(reward, 1.0), "reward": reward, "done": done, "terminated": done.clone()}
         return TensorDict(values, self.batch_size)
 
     def _set_seed(self, seed):
@@ -51,7 +51,7 @@ class Naming(OneStep):
     def draw(self):
         self.shown.copy_(torch.randint(self.size, self.batch_size))
 
-    def look(self):
+    def observe(self):
         return torch.nn.functional.one_hot(self.shown, self.size).float() * self.visible
 
     def worth(self, action):
@@ -69,7 +69,7 @@ class Copying(OneStep):
     def draw(self):
         self.shown.uniform_(-1, 1)
 
-    def look(self):
+    def observe(self):
         return self.shown.clone()
 
     def worth(self, action):

@@ -42,12 +42,12 @@ with ranks.started(60):
     assert [bool(ranks.all_true(torch.tensor(value))) for value in (True, ranks.rank() == 0)] == [True, False]
 
     assert ranks.first(ranks.size) == 1  # by itself
-    assert ranks.everyones(ranks.rank()) == [0, 1]
+    assert ranks.all_gather(ranks.rank()) == [0, 1]
     assert ranks.highest(ranks.rank() + 3) == 4
     layer = torch.nn.Linear(1, 2)
     torch.nn.init.constant_(layer.weight, ranks.rank())
-    ranks.begin_alike(layer)
+    ranks.broadcast_state(layer)
     close(layer.weight, [[0.0], [0.0]])
-    joined = ranks.join_rows({"x": samples.view(1, 3)}, -1)["x"]
+    joined = ranks.gather_rows({"x": samples.view(1, 3)}, -1)["x"]
     close(joined, SAMPLES.view(1, 6) if ranks.rank() == 0 else samples.view(1, 3))
     close(ranks.own_rows({"x": SAMPLES.view(1, 6)}, -1)["x"], samples.view(1, 3))

@@ -315,8 +315,8 @@ def test_how_often_a_dqn_trains_is_read_or_assumed(tmp_path):
     path = save(tmp_path / "episodes.zip", algorithm=DQN, train_freq=(1, "episode"))
     run, notes = from_sb3(path, "cartpole", [*QUIET, f"run.folder={tmp_path}"], "episodes")
     assert any(note == "train_freq counts episodes: algorithm.rollout_steps is 4" for note in notes)
-    silent = edited(tmp_path / "silent.zip", path, lambda data: data.pop("train_freq"))
-    _, notes = from_sb3(silent, "cartpole", [*QUIET, f"run.folder={tmp_path}"], "silent")
+    incomplete = edited(tmp_path / "incomplete.zip", path, lambda data: data.pop("train_freq"))
+    _, notes = from_sb3(incomplete, "cartpole", [*QUIET, f"run.folder={tmp_path}"], "incomplete")
     assert any(note.startswith("train_freq cannot be read") for note in notes)
     assert load_agent(run, "cpu")[0].algorithm.rollout_steps == 4
 
@@ -359,10 +359,10 @@ def refusal(model, config="cartpole", overrides=(), **arguments):
 
 
 def test_the_activation_is_read_asked_for_or_assumed_never_guessed(folder, tmp_path):
-    known, silent = read_archive(folder / "arena.zip"), read_archive(folder / "cartpole.zip")
+    known, other = read_archive(folder / "arena.zip"), read_archive(folder / "cartpole.zip")
     assert find_activation(known, None) == ("relu", "named in policy_kwargs")
-    assert find_activation(silent, "elu") == ("elu", "as asked for")
-    assert find_activation(silent, None)[0] == "tanh"
+    assert find_activation(other, "elu") == ("elu", "as asked for")
+    assert find_activation(other, None)[0] == "tanh"
     with pytest.raises(ValueError, match="trained with activation relu, not tanh"):
         find_activation(known, "tanh")
     strange = save(tmp_path / "strange.zip", policy_kwargs={"activation_fn": lambda: nn.ReLU()})

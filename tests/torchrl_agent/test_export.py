@@ -44,7 +44,7 @@ WORLDS["mind"] = [
 """The four-module agent, which remembers its own past, others, and its goal."""
 WORLDS["dreamer"] = [
     *WORLDS["mind"][:-1],
-    "model={social_model: {pooling: attention, associations: 4}, world_model: {foresees_others: true}}",
+    "model={social_model: {pooling: attention, associations: 4}, world_model: {predict_others: true}}",
 ]
 """One that reads others in the light of what it believes, and dreams of them too."""
 STEPS, RESET_AT = 80, 40

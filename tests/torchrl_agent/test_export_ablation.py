@@ -29,8 +29,8 @@ def world(village):
     return agent.attach(experiment.make_world(evaluation=True, num_envs=1, seed=7))
 
 
-def factors(silent):
-    return torch.tensor([float(name != silent) for name in MODULES])
+def factors(ablated):
+    return torch.tensor([float(name != ablated) for name in MODULES])
 
 
 @pytest.fixture(scope="module", params=["torch_export", pytest.param("onnx", marks=pytest.mark.slow)])
@@ -57,8 +57,8 @@ def exported(request, tmp_path_factory):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("silent", [None, *MODULES])
-def test_a_file_acts_as_the_ablated_agent_through_an_episode(village, exported, silent):
+@pytest.mark.parametrize("ablated", [None, *MODULES])
+def test_a_file_acts_as_the_ablated_agent_through_an_episode(village, exported, ablated):
     _, agent = village
     assert list(removable(agent)) == MODULES
     env, carried, changed = world(village), None, 0
@@ -70,18 +70,18 @@ def test_a_file_acts_as_the_ablated_agent_through_an_episode(village, exported, 
                 window = root["agents", "window"]
                 window.copy_(torch.randn(window.shape, generator=chance))
             rows = root["agents"][0].select(*agent.actor.in_keys).clone()
-            given = {**rows.to_dict(), **(carried or {}), keys.MODULE_FACTORS: factors(silent).repeat(len(rows), 1)}
+            given = {**rows.to_dict(), **(carried or {}), keys.MODULE_FACTORS: factors(ablated).repeat(len(rows), 1)}
             found = exported(given)
             whole = agent.actor(rows.clone())[keys.LOGITS]
-            with without(agent, [silent] if silent else []):
+            with without(agent, [ablated] if ablated else []):
                 root = agent.policy(root)
             torch.testing.assert_close(found[keys.LOGITS], root["agents", keys.LOGITS][0], atol=1e-5, rtol=1e-5)
             assert torch.equal(found[keys.ACTION], root["agents", keys.ACTION][0])
             changed += int(not torch.allclose(found[keys.LOGITS], whole, atol=1e-4))
             carried = {name: found[f"next_{name}"] for name in agent.memory}
             _, root = env.step_and_maybe_reset(root)
-    if silent != "memory":  # without which the next step alone is another one
-        assert (changed > STEPS / 2) == (silent is not None)
+    if ablated != "memory":  # without which the next step alone is another one
+        assert (changed > STEPS / 2) == (ablated is not None)
 
 
 @pytest.mark.skipif(NODE is None, reason="Node, which runs programs, is not installed")
@@ -91,15 +91,15 @@ def test_a_browser_plays_on_without_each_module(village):
     games = []
     same = world(village)
     programs = {**world_programs(same), "policy": policy_program(same, agent, ablation=True)}
-    for silent in (None, *MODULES):
+    for ablated in (None, *MODULES):
         env, taken = world(village), []
         record, root = world_record(env), env.reset()
-        with without(agent, [silent] if silent else []), set_exploration_type(ExplorationType.DETERMINISTIC):
+        with without(agent, [ablated] if ablated else []), set_exploration_type(ExplorationType.DETERMINISTIC):
             for _ in range(STEPS):
                 root = agent.policy(root)
                 taken.append(root[env.action_key].reshape(-1).tolist())
                 _, root = env.step_and_maybe_reset(root)
-        asked = factors(silent).repeat(len(taken[0])).tolist()
+        asked = factors(ablated).repeat(len(taken[0])).tolist()
         found = node(programs=programs, record=record, prefix="agents.", steps=STEPS, factors=asked)
         assert found["actions"] == taken
         games.append(str(taken))

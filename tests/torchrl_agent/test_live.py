@@ -66,7 +66,7 @@ def test_without_a_display_the_sentence_says_what_to_do():
         live.Window("a title")
 
 
-def test_a_world_that_nobody_can_see_is_refused_in_a_sentence():
+def test_a_world_without_a_display_is_refused_in_a_sentence():
     with pytest.raises(ValueError, match="can be neither drawn nor opened in a window"):
         live.play_live(SerialEnv(1, PendulumEnv), lambda frame: frame, 3)
 

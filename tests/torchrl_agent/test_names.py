@@ -24,13 +24,13 @@ from torchrl_agent.experiment.compose import config_names
         ("dynasty", "families/dynasty"),
     ],
 )
-def test_the_nearest_configuration_is_told(typed, meant):
+def test_the_nearest_configuration_is_suggested(typed, meant):
     assert nearest(typed, config_names()) == [meant]
     with pytest.raises(ValueError, match=rf"\(did you mean {meant}\?\)"):
         Experiment.load(typed)
 
 
-def test_nothing_is_told_where_nothing_is_like_it():
+def test_nothing_is_suggested_where_nothing_is_like_it():
     assert did_you_mean("xyzzy", config_names()) == ""
     assert of_worlds.did_you_mean("xyzzy", ["L1", "L2"]) == ""
     with pytest.raises(ValueError, match="see 'torchrl-agent configs NAME'") as caught:
@@ -53,7 +53,7 @@ def test_nothing_is_told_where_nothing_is_like_it():
         ("world.action_repat=2", "action_repeat"),
     ],
 )
-def test_the_nearest_key_or_choice_is_told(override, meant):
+def test_the_nearest_key_or_choice_is_suggested(override, meant):
     with pytest.raises(ValueError, match=rf"\(did you mean {meant}\?\)"):
         Experiment.load("smoke", override)
 
@@ -66,7 +66,7 @@ def test_the_nearest_key_or_choice_is_told(override, meant):
         (lambda: make_rules({"max_step": 3}), "max_steps"),
     ],
 )
-def test_the_nearest_level_and_rules_are_told(make, meant):
+def test_the_nearest_level_and_rules_are_suggested(make, meant):
     with pytest.raises(ValueError, match=rf"\(did you mean {meant}\?\)"):
         make()
 
@@ -75,12 +75,12 @@ def test_the_nearest_level_and_rules_are_told(make, meant):
     ("words", "meant"),
     [(["trian", "smoke"], "train"), (["train", "smoke", "--sede", "1"], "--seed"), (["completion", "bahs"], "bash")],
 )
-def test_the_nearest_verb_or_option_is_told(words, meant, capsys):
+def test_the_nearest_verb_or_option_is_suggested(words, meant, capsys):
     with pytest.raises(SystemExit):
         cli.main(words)
     assert f"(did you mean {meant}?)" in capsys.readouterr().err
 
 
-def test_the_nearest_module_is_told(capsys):
+def test_the_nearest_module_is_suggested(capsys):
     assert cli.main(["pretrain", "world_modle", "smoke"]) == 2
     assert "(did you mean world_model?)" in capsys.readouterr().err

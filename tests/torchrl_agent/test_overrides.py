@@ -52,7 +52,7 @@ def test_texts_in_lists_need_no_quotes():
 
 
 @pytest.mark.parametrize("override", ["speed=größe", "größe=3", "world.level=[ä]", "seed=größe", "seed='", "seed=)"])
-def test_what_cannot_be_read_is_told_without_the_names_of_a_grammar(override):
+def test_parse_errors_do_not_name_the_grammar(override):
     with pytest.raises(ValueError, match=override[:4]) as caught:
         Experiment.load("smoke", override)
     assert "Lexer" not in str(caught.value)
@@ -179,7 +179,7 @@ def test_a_file_may_be_called_as_the_configuration_that_it_begins_with(tmp_path)
     assert loaded.algorithm.rollout_steps == Experiment.load("smoke").algorithm.rollout_steps
 
 
-def test_files_that_begin_with_each_other_are_told(tmp_path):
+def test_files_that_begin_with_each_other_are_refused(tmp_path):
     written(tmp_path / "one.yaml", "defaults: [two, _self_]\n")
     written(tmp_path / "two.yaml", "defaults: [two, _self_]\n")
     with pytest.raises(ValueError, match="begins with one that begins with it"):
@@ -194,7 +194,7 @@ def test_a_file_may_lie_anywhere(folder, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["3", "- a", "text"])
-def test_a_file_without_keys_is_told(text, tmp_path):
+def test_a_file_without_keys_is_refused(text, tmp_path):
     with pytest.raises(ValueError, match="give keys"):
         Experiment.load(written(tmp_path / "mine.yaml", text))
 

@@ -251,7 +251,7 @@ def test_a_world_that_passes_its_arguments_on_is_made_with_the_number_of_worlds(
         ("torchrl.envs.TicTacToeEnv", "several"),
     ],
 )
-def test_what_cannot_be_a_batch_is_told_in_a_sentence(target, named):
+def test_what_cannot_be_a_batch_is_refused_in_a_sentence(target, named):
     with pytest.raises(ValueError, match=named) as caught:
         instantiate_world({"_target_": target, "num_envs": 3}, torch.device("cpu"), 0)
     assert "\n" not in str(caught.value)
@@ -307,7 +307,7 @@ def test_rewards_are_transformed_in_training_only_and_never_in_the_return():
         ({"CatFrames": {}, "SignTransform": {}}, "give each as NAME or"),
     ],
 )
-def test_transforms_that_cannot_be_are_told_in_a_sentence(transform, named):
+def test_transforms_that_cannot_be_are_refused_in_a_sentence(transform, named):
     with pytest.raises(ValueError, match=named) as caught:
         cartpole([transform])
     assert "\n" not in str(caught.value)

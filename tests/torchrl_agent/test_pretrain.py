@@ -98,12 +98,12 @@ def test_a_module_learns_and_leaves_its_folder(folders, name):
     assert found["players"] == (["greedy"] if name == "policy" else ["greedy", "random"])
     rows = read_metrics(folders[name] / "metrics.csv")
     assert [int(row["update"]) for row in rows] == list(range(1, 26))
-    looks = [
+    losses_by_update = [
         {key.partition("/")[2]: float(value) for key, value in row.items() if "validation/" in key} for row in rows
     ]
-    assert min(map(total_loss, looks)) == pytest.approx(total_loss(found["validation_after"]))
-    assert looks[found["best_update"] - 1] == pytest.approx(found["validation_after"])
-    assert looks[-1] == pytest.approx(found["validation_last"])
+    assert min(map(total_loss, losses_by_update)) == pytest.approx(total_loss(found["validation_after"]))
+    assert losses_by_update[found["best_update"] - 1] == pytest.approx(found["validation_after"])
+    assert losses_by_update[-1] == pytest.approx(found["validation_last"])
     again = Experiment.load(folders[name] / "config.yaml")
     assert again.name == "town_agent"
     assert torch.load(folders[name] / "module.pt", weights_only=True)["module"] == name
@@ -148,8 +148,8 @@ def test_a_world_of_one_agent_and_plain_networks(tmp_path, capsys):
         (["perception", "town_agent", "--updates", "0"], "--updates is 0"),
         (["perception", "town_agent", "pretrained.perception=nowhere.pt"], "there is no module nowhere.pt"),
         (
-            ["world_model", "town_agent", "model.world_model.foresees_others=true"],
-            "set model.world_model.foresees_others",
+            ["world_model", "town_agent", "model.world_model.predict_others=true"],
+            "set model.world_model.predict_others",
         ),
         (["policy", "town_agent", "model.world_model.improvement=1"], "set model.world_model.improvement=0"),
     ],
@@ -165,7 +165,7 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(tmp_path, capsys, argum
     assert not output.exists()
 
 
-def test_an_update_that_is_not_finite_is_skipped_and_told():
+def test_an_update_that_is_not_finite_is_skipped_and_reported():
     config = PretrainConfig(frames=64, updates=4)
     lesson, data = prepare("policy", Experiment.load("town", *SMALL), config)
     poison, found = [math.nan, 1.0, math.inf, math.nan], []
@@ -273,7 +273,7 @@ def test_compiled_losses_equal_eager(name):
     torch.testing.assert_close(*found, rtol=1e-3, atol=1e-5)
 
 
-def test_the_controller_reads_a_module_at_once_that_was_taught_before(tmp_path):
+def test_the_controller_reads_a_pretrained_module_at_once(tmp_path):
     def gates(agent):
         (join,) = (part for part in agent.encoder if isinstance(part, GatedConcat))
         return dict(zip(join.in_keys[1:], join.gates.tolist(), strict=True))
@@ -287,7 +287,7 @@ def test_the_controller_reads_a_module_at_once_that_was_taught_before(tmp_path):
     assert gates(mine) == {**before, keys.SOCIAL_EMBEDDING: 1.0}
 
 
-def test_a_policy_hears_the_other_modules_as_when_it_was_taught(tmp_path):
+def test_a_policy_reads_the_other_modules_as_when_it_was_pretrained(tmp_path):
     one, file = agent("seed=2"), tmp_path / "module.pt"
     (join,) = (part for part in one.encoder if isinstance(part, GatedConcat))
     join.gates.data.copy_(torch.tensor([0.3, 0.5, 0.7]))
@@ -299,7 +299,7 @@ def test_a_policy_hears_the_other_modules_as_when_it_was_taught(tmp_path):
         assert not join.gates.requires_grad, "a frozen policy learns nothing"
 
 
-def test_a_world_model_goes_on_in_the_unit_of_rewards_that_it_was_taught(tmp_path):
+def test_a_world_model_goes_on_in_the_unit_of_rewards_of_its_pretraining(tmp_path):
     def learner(*changes, load=True):
         return Experiment.load("town_agent", *SMALL, *changes).make_learner(load)
 
@@ -585,7 +585,7 @@ class Doubtful(WorldModel):
         return TensorDict({"states": states, "confidence": sure.reshape(1, 4, 1)}, [1, 4, 1])
 
 
-def test_errors_are_told_from_the_least_confident_quarter_on():
+def test_errors_are_reported_from_the_least_confident_quarter_on():
     own = torch.arange(5.0).reshape(1, 5, 1)
     belief = TensorDict({"mean": torch.zeros(1, 5, 3), "proprioception": own}, [1, 5])
     data = frames(1, 5, **{keys.BELIEF: belief, keys.ACTION: torch.zeros(1, 5, dtype=torch.int64)})

@@ -32,8 +32,8 @@ def test_one_process_is_given_back_what_it_gave():
         assert function(value) is value
     assert ranks.means([value])[0] is value
     assert ranks.moments(value, value, value) == (value, value, value)
-    assert ranks.join_rows({"x": value}, 0)["x"] is ranks.own_rows({"x": value}, 0)["x"] is value
-    assert (ranks.first(lambda: 5), ranks.everyones(5), ranks.highest(5), ranks.share(7, "x")) == (5, [5], 5, 7)
+    assert ranks.gather_rows({"x": value}, 0)["x"] is ranks.own_rows({"x": value}, 0)["x"] is value
+    assert (ranks.first(lambda: 5), ranks.all_gather(5), ranks.highest(5), ranks.share(7, "x")) == (5, [5], 5, 7)
     with ranks.started(1.0):
         assert ranks.size() == 1
 
@@ -45,16 +45,14 @@ def test_one_process_draws_what_torch_draws():
     assert all(torch.equal(a, b) for a, b in zip(mine, [torch.rand(4, 2), torch.randperm(5)], strict=True))
 
 
-def test_rows_of_two_ranks_are_drawn_and_found(monkeypatch):
+def test_rows_of_two_ranks_are_drawn_and_found():
     """What a rank draws is its part of what one process draws, and leaves the generator where that does."""
     found = []
     for rank in (0, 1):
-        monkeypatch.setattr(ranks, "_size", 2)
-        monkeypatch.setattr(ranks, "_rank", rank)
         torch.manual_seed(3)
-        numbers, order = ranks.draw(torch.rand, (2, 3, 4), torch.device("cpu"), 1), ranks.permutation(5, "cpu")
-        found.append((numbers, order, ranks.own_rows({"x": torch.arange(8).view(2, 4)}, -1)["x"], torch.rand(1)))
-    monkeypatch.undo()
+        with ranks.among(2, rank):
+            numbers, order = ranks.draw(torch.rand, (2, 3, 4), torch.device("cpu"), 1), ranks.permutation(5, "cpu")
+            found.append((numbers, order, ranks.own_rows({"x": torch.arange(8).view(2, 4)}, -1)["x"], torch.rand(1)))
     torch.manual_seed(3)
     whole = torch.rand(2, 6, 4)
     torch.randperm(10)
@@ -246,17 +244,15 @@ def test_a_model_in_parts_goes_on_in_one_process_and_in_parts_again(tmp_path):
         (["algorithm.lag=2"], "run.shard is set but algorithm.lag needs the whole agent"),
     ],
 )
-def test_what_needs_the_whole_agent_is_refused_where_it_is_in_parts(monkeypatch, words, sentence):
-    monkeypatch.setattr(ranks, "_size", 2)
-    with pytest.raises(ValueError, match=sentence):
+def test_what_needs_the_whole_agent_is_refused_where_it_is_in_parts(words, sentence):
+    with ranks.among(2, 0), pytest.raises(ValueError, match=sentence):
         Experiment.load("smoke", "device=cpu", "run.shard=true", *words).make_learner()
 
 
 @pytest.mark.parametrize("words", [["algorithm=impala"], ["algorithm.lag=2"]])
-def test_where_players_lag_nobody_learns_by_a_loop_of_ranks(monkeypatch, words):
-    monkeypatch.setattr(ranks, "_size", 2)
-    monkeypatch.setattr(ranks, "everyones", lambda facts: [facts, facts])
-    with pytest.raises(ValueError, match="where players lag, one of several processes learns"):
+def test_where_players_lag_no_rank_learns_by_a_loop_of_ranks(monkeypatch, words):
+    monkeypatch.setattr(ranks, "all_gather", lambda facts: [facts, facts])
+    with ranks.among(2, 0), pytest.raises(ValueError, match="where players lag, one of several processes learns"):
         Experiment.load("smoke", "device=cpu", *words).make_learner()
 
 

@@ -106,7 +106,7 @@ def an_actor(monkeypatch, device="cpu", lag=1):
     return actors.Actor(collector, LaggedPolicy(torch.nn.Linear(1, 1), lag)), tickets
 
 
-def test_an_actor_forgets_stages_in_which_nobody_plays_any_more(monkeypatch):
+def test_an_actor_forgets_stages_without_worlds(monkeypatch):
     actor, tickets = an_actor(monkeypatch)
     kept = []
     for number in range(1, 7):
@@ -132,7 +132,7 @@ def test_an_actor_goes_on_with_the_numbers_of_its_device(monkeypatch):
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_what_a_rollout_is_made_of_is_told_with_nested_sizes():
+def test_the_layout_of_a_rollout_has_nested_sizes():
     """[T, N] = [2, 3] with groups of 4, also of what followed."""
     agents = TensorDict({"action": torch.zeros(2, 3, 4)}, [2, 3, 4])
     frames = TensorDict({"agents": agents, "next": TensorDict({"agents": agents.clone()}, [2, 3])}, [2, 3])

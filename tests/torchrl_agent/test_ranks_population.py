@@ -85,34 +85,30 @@ def test_rows_that_another_rank_wants_travel(monkeypatch):
     for turn in range(2):  # in the first turn each learns what it sends, in the second what the other sent
         taken = []
         for rank in (0, 1):
-            monkeypatch.setattr(ranks, "_size", 2)
-            monkeypatch.setattr(ranks, "_rank", rank)
 
-            def hand_out(values, source, rank=rank, turn=turn):
+            def broadcast(values, source, rank=rank, turn=turn):
                 if source == rank:
                     sent[source] = [value.clone() for value in values]
                 elif turn:
                     [value.copy_(theirs) for value, theirs in zip(values, sent[source], strict=True)]
 
-            monkeypatch.setattr(ranks, "hand_out", hand_out)
-            taken.append(ranks.taken_rows(whole[2 * rank : 2 * rank + 2], places))
+            monkeypatch.setattr(ranks, "broadcast", broadcast)
+            with ranks.among(2, rank):
+                taken.append(ranks.fetch_rows(whole[2 * rank : 2 * rank + 2], places))
     assert torch.cat(taken).flatten().tolist() == [13, 11, 12, 11]
     assert {source: values[0].tolist() for source, values in sent.items()} == {0: [[11.0]], 1: [[13.0]]}
 
 
-def test_members_of_two_ranks_draw_what_those_of_one_process_draw(monkeypatch):
+def test_members_of_two_ranks_draw_what_those_of_one_process_draw():
     def draw(_):
         return ranks.draw(torch.rand, (8,), torch.device("cpu"))
 
     found = []
     for rank in (0, 1):
-        monkeypatch.setattr(ranks, "_size", 2)
-        monkeypatch.setattr(ranks, "_rank", rank)
         torch.manual_seed(3)
-        with ranks.dealing("members"):
+        with ranks.among(2, rank), ranks.dealing("members"):
             found.append(torch.vmap(draw, randomness="different")(torch.zeros(2)))
         after = torch.rand(1)
-    monkeypatch.undo()
     torch.manual_seed(3)
     assert torch.equal(torch.cat(found), torch.vmap(draw, randomness="different")(torch.zeros(4)))
     assert torch.equal(after, torch.rand(1))

@@ -10,10 +10,10 @@ from torchrl_agent.experiment.rank_checks import check_actors, check_ranks, own_
 
 
 @pytest.fixture
-def third_of_three(monkeypatch):
+def third_of_three():
     """As if this were rank 2 of three."""
-    monkeypatch.setattr(ranks, "_size", 3)
-    monkeypatch.setattr(ranks, "_rank", 2)
+    with ranks.among(3, 2):
+        yield
 
 
 def test_a_rank_plays_its_share_of_the_worlds(third_of_three):
@@ -32,10 +32,10 @@ def test_a_rank_plays_its_share_of_the_worlds(third_of_three):
 
 def test_ranks_that_differ_are_named(third_of_three, monkeypatch):
     experiment = Experiment.load("smoke", "device=cpu")
-    monkeypatch.setattr(ranks, "everyones", lambda facts: [facts] * 3)
+    monkeypatch.setattr(ranks, "all_gather", lambda facts: [facts] * 3)
     check_ranks(experiment)
     for fact in ("configuration", "version of the code", "run.shard", "run.spread_agents"):
-        monkeypatch.setattr(ranks, "everyones", lambda facts, fact=fact: [facts, facts, {**facts, fact: "another"}])
+        monkeypatch.setattr(ranks, "all_gather", lambda facts, fact=fact: [facts, facts, {**facts, fact: "another"}])
         with pytest.raises(ValueError, match=rf"rank 2 has another {fact} \(another\) than rank 0"):
             check_ranks(experiment)
 

@@ -18,14 +18,12 @@ TOWN = (
 )
 
 
-def test_agents_of_two_ranks_draw_what_those_of_one_process_draw(monkeypatch):
+def test_agents_of_two_ranks_draw_what_those_of_one_process_draw():
     """Of [2 worlds, 4 agents, 3 actions] each rank's two agents."""
     found = []
     for rank in (0, 1):
-        monkeypatch.setattr(ranks, "_size", 2)
-        monkeypatch.setattr(ranks, "_rank", rank)
         torch.manual_seed(3)
-        with ranks.dealing("agents"):
+        with ranks.among(2, rank), ranks.dealing("agents"):
             found.append(ranks.draw(torch.rand, (2, 2, 3), torch.device("cpu")))
     torch.manual_seed(3)
     assert torch.equal(torch.cat(found, 1), torch.rand(2, 4, 3))

@@ -31,13 +31,13 @@ class Recorded(gymnasium.Env):
         super().reset(seed=seed)
         self.game, self.left = int(self.np_random.integers(2**62)), STEPS
         games.append(self.game)
-        return self._look(), {}
+        return self._observe(), {}
 
     def step(self, action):
         self.left -= 1
-        return self._look(), 0.0, self.left == 0, False, {}
+        return self._observe(), 0.0, self.left == 0, False, {}
 
-    def _look(self):
+    def _observe(self):
         return np.array([self.game % 97 / 97], np.float32)
 
 
@@ -137,12 +137,11 @@ def test_a_training_that_goes_on_plays_new_games_and_the_same_each_time(world):
     assert not {*before} & {*after}
 
 
-def test_a_row_of_a_rank_is_the_row_of_the_whole_set(monkeypatch):
+def test_a_row_of_a_rank_is_the_row_of_the_whole_set():
     env = SimpleNamespace(batch_size=torch.Size([4]))
-    monkeypatch.setattr(ranks, "_size", 3)
-    monkeypatch.setattr(ranks, "_rank", 2)
-    assert own_seed(env, 5) == world_seed(env, 5) + 8
-    assert own_seed(SimpleNamespace(branchless=True, take_shard=print), 5) == 5  # knows its rows itself
+    with ranks.among(3, 2):
+        assert own_seed(env, 5) == world_seed(env, 5) + 8
+        assert own_seed(SimpleNamespace(branchless=True, take_shard=print), 5) == 5  # knows its rows itself
 
 
 def test_seeds_leave_room_for_rows_and_know_when_a_training_goes_on():

@@ -509,7 +509,7 @@ def test_the_best_checkpoint_is_the_one_that_was_judged_best(tmp_path, tiny_worl
     assert (tmp_path / "run" / "checkpoints" / best["checkpoint"]).is_file()
 
 
-def test_looks_on_the_way_choose_by_other_games_than_those_that_judge(tmp_path):
+def test_evaluations_during_training_use_other_games_than_the_final_one(tmp_path):
     experiment = smoke(tmp_path, "evaluation.episodes=4", "+evaluation.world.rules={max_steps: 60}")
     agent = experiment.make_learner().agent
     look = PeriodicEvaluator(experiment, agent)()

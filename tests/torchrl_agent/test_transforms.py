@@ -128,7 +128,7 @@ def test_a_batch_counts_as_much_after_billions_of_samples_as_its_size_says():
 
 
 @pytest.mark.parametrize("before", [[], [[2.0, 4.0]]], ids=["first", "later"])
-def test_a_batch_in_which_nobody_counts_changes_nothing(before):
+def test_a_batch_without_valid_frames_changes_nothing(before):
     normalizer, scaler = ObservationNormalizer(["observation"], [1]), RewardScaler(2)
     for values in before:
         normalizer.update(torch.tensor(values).unsqueeze(-1), torch.tensor([True, True]))

@@ -419,7 +419,7 @@ def test_without_a_home_folder_nothing_is_remembered_and_everything_works(own, m
 # --- the list ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_allowed_is_classes_of_the_kinds_that_are_told():
+def test_what_is_allowed_is_classes_of_the_documented_kinds():
     kinds = {**dict.fromkeys(allowed.WORLDS, (EnvBase, Transform)), **dict.fromkeys(allowed.MODULES, nn.Module)}
     kinds |= dict.fromkeys(allowed.ALGORITHMS, Algorithm)
     for path, kind in kinds.items():

@@ -95,7 +95,7 @@ def test_long_trainings_without_memory_are_compiled(overrides, step, update, adv
     assert (made.step, made.update, made.advantages) == (step, update, advantages)
 
 
-def test_rules_are_told(caplog):
+def test_rules_are_logged(caplog):
     caplog.set_level("INFO", logger="torchrl_agent.core.progress")
     Experiment.load("gym:Pendulum-v1")
     assert "a discount of 0.975: episodes end after 200 steps" in caplog.text

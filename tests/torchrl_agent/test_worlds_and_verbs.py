@@ -113,7 +113,7 @@ def test_films_are_made_on_the_way_and_change_nothing(tmp_path):
     assert learned[0] == learned[1]
 
 
-def test_a_world_that_cannot_be_drawn_is_told_once_and_trains_on(tmp_path, caplog):
+def test_a_world_that_cannot_be_drawn_is_reported_once_and_trains_on(tmp_path, caplog):
     with registered():
         changes = ["run.film_every=32", "run.film=false", "run.final_evaluation=false"]
         experiment = Experiment.load(

@@ -183,7 +183,7 @@ class Algorithm(ABC):
     def state_dict(self) -> dict:
         """State of optimizer, reward scaler and gradient scaler; the first rank has all worlds' running returns."""
         scaler = self.scaler.state_dict()
-        scaler["returns"] = ranks.join_rows(scaler["returns"], 0)
+        scaler["returns"] = ranks.gather_rows(scaler["returns"], 0)
         return {"name": self.name, "reward_scaler": scaler, **self.updater.state_dict()}
 
     def load_state_dict(self, state: dict) -> None:

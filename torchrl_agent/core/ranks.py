@@ -4,6 +4,10 @@ worlds, and all learn as if one process collected from all of them.
 Configured sizes are global, random numbers are drawn for all worlds by synchronized generators, and statistics of
 learning (means, moments, gradients) are computed over all ranks' frames. In one process every function here returns
 its input. All of them can be compiled into the code that calls them.
+
+Size and rank are state of the process, as in ``torch.distributed``, not an object that is passed: one agent acts with
+all ranks in a rollout and :func:`alone` in an evaluation, so an object kept by its distributions, modules and losses
+would change with the context, too, and lengthen their signatures.
 """
 
 from __future__ import annotations
@@ -231,7 +235,7 @@ def means(values: Sequence[Tensor]) -> list[Tensor]:
     return [part.view_as(value) for part, value in zip(parts, values, strict=True)]
 
 
-def begin_alike(module: nn.Module) -> None:
+def broadcast_state(module: nn.Module) -> None:
     """Broadcast the first rank's parameters and buffers to all ranks."""
     if _size > 1:
         for value in module.state_dict().values():
@@ -239,7 +243,7 @@ def begin_alike(module: nn.Module) -> None:
                 distributed.broadcast(value, 0)
 
 
-def hand_out(values: Iterable[Tensor], source: int) -> None:
+def broadcast(values: Iterable[Tensor], source: int) -> None:
     """Broadcast these tensors from one rank to all, in place, whatever their types."""
     if _size == 1:
         return
@@ -249,7 +253,7 @@ def hand_out(values: Iterable[Tensor], source: int) -> None:
         value.detach().copy_(contents.view(value.dtype).view(value.shape))
 
 
-def taken_rows(value: Tensor, places: Tensor) -> Tensor:
+def fetch_rows(value: Tensor, places: Tensor) -> Tensor:
     """Return this rank's part of the rows at ``places``, int64 [P] on the CPU and the same on all ranks, of the
     concatenation of all ranks' tensors [P / ranks, ...]. Only rows that another rank needs are sent.
     """
@@ -264,7 +268,7 @@ def taken_rows(value: Tensor, places: Tensor) -> Tensor:
         if source == _rank:
             rows.copy_(value[(traveling - source * count).to(value.device)])
         if len(traveling):
-            hand_out([rows], source)
+            broadcast([rows], source)
         mine = ((owner == source) & (wants == _rank)).nonzero().flatten()
         found = (
             value[(places[mine] - source * count).to(value.device)]
@@ -303,7 +307,7 @@ def highest(number: int) -> int:
     return number if _size == 1 else int(largest(torch.tensor(int(number))))
 
 
-def everyones(value: Value) -> list[Value]:
+def all_gather(value: Value) -> list[Value]:
     """Gather the values of all ranks, in their order."""
     if _size == 1:
         return [value]
@@ -312,7 +316,7 @@ def everyones(value: Value) -> list[Value]:
     return result
 
 
-def join_rows(values: Any, axis: int) -> Any:
+def gather_rows(values: Any, axis: int) -> Any:
     """Concatenate tensors, or dicts of them, of all ranks along an axis, on the first rank's CPU; the other ranks get
     their own back.
     """

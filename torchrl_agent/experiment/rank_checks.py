@@ -109,7 +109,7 @@ def _check_alike(experiment: Experiment) -> None:
     """Raise ValueError naming the first rank that differs from the first one, and in what."""
     facts = {"configuration": experiment.hash(), "version of the code": code_digest()}
     facts |= {f"run.{key}": str(getattr(experiment.run, key)) for key in ("shard", "spread_agents")}
-    everyone = ranks.everyones(facts)
+    everyone = ranks.all_gather(facts)
     for number, theirs in enumerate(everyone):
         for name, value in everyone[0].items():
             if theirs[name] != value:

@@ -97,19 +97,6 @@ def is_world(config: object) -> bool:
     return bool(colon) and bool(name) and prefix in PREFIXES
 
 
-def _of_name(config: str) -> tuple[str, dict[str, Any]]:
-    """Name of the configuration and arguments of the world that a prefix and a name stand for."""
-    prefix, _, name = config.partition(":")
-    return name, PREFIXES[prefix][0](name)
-
-
-def _of_object(thing: Any) -> tuple[str, dict[str, Any]]:
-    """The same for a class, a function or an environment."""
-    make = functools.partial(copy.deepcopy, thing) if isinstance(thing, (EnvBase, gymnasium.Env)) else thing
-    title = getattr(thing, "__name__", type(thing).__name__)
-    return title, {"_target_": name_object(make)}
-
-
 def configuration(config: Any, overrides: Sequence[str] = (), trust: bool = False) -> tuple[str, list[str]]:
     """The YAML text of a world's configuration, and the rules that made it, a sentence each.
 
@@ -126,7 +113,13 @@ def configuration(config: Any, overrides: Sequence[str] = (), trust: bool = Fals
         ValueError: there is no such world, its package is missing, or its name needs trust.
     """
     named = isinstance(config, str)
-    name, world = _of_name(config) if named else _of_object(config)
+    if named:
+        prefix, _, name = config.partition(":")
+        world = PREFIXES[prefix][0](name)
+    else:
+        name = getattr(config, "__name__", type(config).__name__)
+        make = functools.partial(copy.deepcopy, config) if isinstance(config, (EnvBase, gymnasium.Env)) else config
+        world = {"_target_": name_object(make)}
     check.check(check.in_targets({"world": world}), Path(name), trust or not named)
     given = _given(overrides)
     asked = {key.partition(".")[2]: value for key, value in given.items() if key.startswith("world.")}

@@ -177,7 +177,7 @@ def _draw_states(thought: Thought) -> Figure:
 
     futures, belief = thought.futures, thought.belief
     assert futures is not None and belief is not None, "a world model dreams in beliefs"
-    error = (futures.foreseen_states - futures.true_states).abs().amax(0)
+    error = (futures.predicted_states - futures.true_states).abs().amax(0)
     shown = error.topk(min(NUMBERS, len(error))).indices.sort().values.tolist()
     rows = math.ceil(len(shown) / COLUMNS)
     figure = Figure(figsize=(2.2 * COLUMNS, 1.6 * rows + 0.4), layout="constrained")
@@ -185,12 +185,12 @@ def _draw_states(thought: Thought) -> Figure:
     for panel, index in zip(panels, shown, strict=False):
         now = belief.proprioception[index : index + 1]
         panel.plot(torch.cat((now, futures.true_states[:, index])).numpy(), color=REAL)
-        panel.plot(torch.cat((now, futures.foreseen_states[:, index])).numpy(), "--", color=CHOSEN)
+        panel.plot(torch.cat((now, futures.predicted_states[:, index])).numpy(), "--", color=CHOSEN)
         panel.set_title(belief.known_names[index], fontsize="small")
         panel.tick_params(labelsize="x-small")
     for panel in panels[len(shown) :]:
         panel.set_axis_off()
-    figure.suptitle("own state over the steps ahead: what came (black), what was foreseen (dashed)", fontsize="medium")
+    figure.suptitle("own state over the steps ahead: what came (black), what was predicted (dashed)", fontsize="medium")
     return figure
 
 

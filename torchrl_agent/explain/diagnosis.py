@@ -92,18 +92,18 @@ def diagnose_belief(belief: Belief) -> list[str]:
 def diagnose_futures(futures: Futures, names: list[str]) -> list[str]:
     """Report errors of the predicted futures: the worst number of the own state, the rewards, the end."""
     result = []
-    error = (futures.foreseen_states - futures.true_states).abs()
+    error = (futures.predicted_states - futures.true_states).abs()
     if error.numel() and error.max() > STATE_ERROR:
         step, index = divmod(int(error.argmax()), error.shape[1])
-        foreseen, became = futures.foreseen_states[step, index], futures.true_states[step, index]
+        predicted, became = futures.predicted_states[step, index], futures.true_states[step, index]
         result.append(
-            f"the world model foresaw {names[index]} {foreseen:.2f} {_steps(step + 1)} later, it became {became:.2f}"
+            f"the world model predicted {names[index]} {predicted:.2f} {_steps(step + 1)} later, it became {became:.2f}"
         )
-    foreseen, became = futures.foreseen_rewards.sum(), futures.true_rewards.sum()
-    if (foreseen - became).abs() > REWARD_ERROR:
+    predicted, became = futures.predicted_rewards.sum(), futures.true_rewards.sum()
+    if (predicted - became).abs() > REWARD_ERROR:
         steps = _steps(len(futures.true_rewards))
-        result.append(f"the world model foresaw rewards of {foreseen:.2f} over {steps}, they were {became:.2f}")
-    for step, (probability, ended) in enumerate(zip(futures.foreseen_dones, futures.true_dones, strict=True), 1):
+        result.append(f"the world model predicted rewards of {predicted:.2f} over {steps}, they were {became:.2f}")
+    for step, (probability, ended) in enumerate(zip(futures.predicted_dones, futures.true_dones, strict=True), 1):
         if (probability > SURE) != (ended > SURE):
             what = "it did not come" if probability > SURE else "it came"
             result.append(f"the world model gave the end {_steps(step)} later {probability:.0%}, {what}")

@@ -160,7 +160,7 @@ def quotients(agent: Agent, steps: Steps, probes: Mapping[str, Probe], scale: Te
         impurity = 1 - agent.manager.distribution(steps.rows).probs.square().sum(-1)
         found["certainty"] = Quotient(-(impurity + SURE).log(), torch.ones_like(impurity))
     if agent.world_model is not None:
-        own, rewards = foreseen(agent, steps, unit)
+        own, rewards = prediction_errors(agent, steps, unit)
         own = (own / scale).clamp(max=WORST)
         known = agent.perception.known if agent.perception is not None else []
         parts = own.split([steps.rows[name].shape[-1] for name in known], -1)
@@ -172,7 +172,7 @@ def quotients(agent: Agent, steps: Steps, probes: Mapping[str, Probe], scale: Te
     return {name: Quotient(*(torch.where(alive, part, 0.0) for part in each)) for name, each in found.items()}
 
 
-def foreseen(agent: Agent, steps: Steps, unit: float) -> tuple[Tensor, Tensor]:
+def prediction_errors(agent: Agent, steps: Steps, unit: float) -> tuple[Tensor, Tensor]:
     """Return errors of the own state after one step, [R, T, K], and of the sum of the next rewards, [R, T]."""
     model, perception = agent.world_model, agent.perception
     assert model is not None and perception is not None, "a world model dreams in beliefs"

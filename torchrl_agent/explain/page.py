@@ -216,14 +216,14 @@ def _futures(futures: Futures, belief: Belief, names: Names, chosen: int) -> lis
         (name, *as_numbers(torch.cat((belief.proprioception[row : row + 1], futures.states[:, -1, row]))))
         for row, name in enumerate(belief.known_names)
     ]
-    error = (futures.foreseen_states - futures.true_states).abs()
-    rewards = as_numbers(torch.cat((futures.foreseen_rewards, futures.true_rewards)))
+    error = (futures.predicted_states - futures.true_states).abs()
+    rewards = as_numbers(torch.cat((futures.predicted_rewards, futures.true_rewards)))
     followed = [
         (
             str(step + 1),
             rewards[step],
             rewards[step + len(error)],
-            f"{futures.foreseen_dones[step]:.0%}",
+            f"{futures.predicted_dones[step]:.0%}",
             "yes" if futures.true_dones[step] else "no",
             f"{error[step].mean():.3f}",
             f"{error[step].max():.3f} ({belief.known_names[int(error[step].argmax())]})",
@@ -235,9 +235,9 @@ def _futures(futures: Futures, belief: Belief, names: Names, chosen: int) -> lis
         Table(
             ["first action", "return", f"rewards of {horizon} steps", "ends", "confidence", "doubt", *gains], candidates
         ),
-        f"* what it did. Own state foreseen after {horizon} steps of each:",
+        f"* what it did. Own state predicted after {horizon} steps of each:",
         Table(["own state", "now", *labels], states),
-        "What it foresees of the actions that it then really took, and what followed:",
+        "What it predicts of the actions that it then really took, and what followed:",
         Table(["step", "reward", "was", "end", "came", "error of own state", "largest"], followed),
     ]
 

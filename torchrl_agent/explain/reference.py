@@ -16,7 +16,17 @@ from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.checkpoint import find_checkpoint, read_json, write_json
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain.episode import Episode
-from torchrl_agent.explain.evidence import GOALS, SIGHT, Probe, Steps, foreseen, probed, quotients, summed, with_one
+from torchrl_agent.explain.evidence import (
+    GOALS,
+    SIGHT,
+    Probe,
+    Steps,
+    prediction_errors,
+    probed,
+    quotients,
+    summed,
+    with_one,
+)
 from torchrl_agent.explain.thought import Evidence
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.planned_policy import acting_policy
@@ -142,7 +152,7 @@ def _around(experiment: Experiment) -> tuple[str, ...] | None:
 def _usual_errors(agent: Agent, games: list[Steps], unit: float) -> Tensor:
     if agent.world_model is None:
         return torch.ones(0)
-    errors = torch.cat([foreseen(agent, steps, unit)[0].flatten(0, 1) for steps in games])
+    errors = torch.cat([prediction_errors(agent, steps, unit)[0].flatten(0, 1) for steps in games])
     return errors.mean(0).clamp_min(0.01)
 
 

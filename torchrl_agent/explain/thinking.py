@@ -70,8 +70,9 @@ def think(
     around = {step} if reference is None else set(range(step - SPAN + 1, step + AHEAD))
     episode = play_episode(env, agent, world, around, index, pictures={step})
     if step not in episode.moments:
+        who = "the agent" if agent.group is None else f"agent {index}"
         raise ValueError(
-            f"step {step} is beyond the end: {_who(agent, index)} plays {len(episode.frames[index])} steps in world "
+            f"step {step} is beyond the end: {who} plays {len(episode.frames[index])} steps in world "
             f"{world}, choose a --step of 0 to {len(episode.frames[index]) - 1}."
         )
     evidence = None if reference is None else reference.of_episode(agent, episode, index)[step]
@@ -222,13 +223,13 @@ def _futures(agent: Agent, row: TensorDictBase, frames: list[Frame], reward_unit
     candidates = row.get(keys.FUTURES, taken)
     first = candidates["actions"][0, :, 0].tolist()  # the most likely one fills up where few are legal
     candidates = candidates[:, [index for index, action in enumerate(first) if action not in first[:index]]]
-    foreseen = _record(records.Futures, taken[0, 0])
+    predicted = _record(records.Futures, taken[0, 0])
     return Futures(
         **candidates[0].cpu(),
         expected_return=model.expected_return(candidates)[0].cpu(),
-        foreseen_states=foreseen.states,
-        foreseen_rewards=foreseen.rewards,
-        foreseen_dones=foreseen.dones,
+        predicted_states=predicted.states,
+        predicted_rewards=predicted.rewards,
+        predicted_dones=predicted.dones,
         true_states=torch.stack([frame.known for frame in followed]).cpu(),
         true_rewards=torch.stack([frame.reward for frame in followed]).cpu() / reward_unit,
         true_dones=torch.stack([frame.terminated for frame in followed]).float().cpu(),
@@ -307,10 +308,6 @@ def _goal(agent: Agent, row: TensorDictBase) -> Goal | None:
         steps=manager.config.steps,
         option=manager.config.options,
     )
-
-
-def _who(agent: Agent, index: int) -> str:
-    return "the agent" if agent.group is None else f"agent {index}"
 
 
 def check_agent(env: EnvBase, agent: Agent, index: int) -> None:

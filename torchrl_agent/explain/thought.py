@@ -89,9 +89,9 @@ class Futures:
     confidence: Tensor
     reason: Tensor
     expected_return: Tensor
-    foreseen_states: Tensor
-    foreseen_rewards: Tensor
-    foreseen_dones: Tensor
+    predicted_states: Tensor
+    predicted_rewards: Tensor
+    predicted_dones: Tensor
     true_states: Tensor
     true_rewards: Tensor
     true_dones: Tensor

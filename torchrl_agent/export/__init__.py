@@ -89,7 +89,10 @@ def export_run(
     gated = {game.POLICY: gated_policy(agent)} if ablation else {}
     found, outside = prepared(parts(agent) | gated, experiment)
     if module != "all" and module not in found:
-        raise ValueError(_absent(module, list(found)))
+        hint = (
+            "" if module == "policy" else "; a perception comes with model.memory=gru or model.perception.enabled=true"
+        )
+        raise ValueError(f"this agent has no module {module!r} to export: use {', '.join(found)} or all{hint}.")
     path = find_checkpoint(run, checkpoint)
     written = []
     for name in found if module == "all" else [module]:
@@ -234,9 +237,3 @@ def _target(run: Path, name: str, format: str, output: Path | str | None, severa
     if Path(output).suffix != suffix:
         raise ValueError(f"--output is {output}: files of format {format} end in {suffix}.")
     return Path(output)
-
-
-def _absent(module: str, found: list[str]) -> str:
-    """Return the error message for a part that the agent lacks."""
-    hint = "; a perception comes with model.memory=gru or model.perception.enabled=true" if module != "policy" else ""
-    return f"this agent has no module {module!r} to export: use {', '.join(found)} or all{hint}."

@@ -21,7 +21,7 @@ from torchrl_agent.modules.perception import Perception
 MEAN, LOG_STD = (keys.BELIEF, "mean"), (keys.BELIEF, "log_std")
 ACTIONS = "plan"
 THOUGHTS = ("goal", "next_action", "meters", "confidence", "reason")
-FORESEEN = ("states", "rewards", "dones", "values", "confidence", "reason")
+PREDICTED = ("states", "rewards", "dones", "values", "confidence", "reason")
 DOUBT = "why it is not higher: 0 nothing, 1 a state that was not seen before, 2 several outcomes are likely"
 MEANINGS: dict[NestedKey, str] = {
     keys.ACTION_MASK: "true where an action is legal, at least once in a row",
@@ -32,7 +32,7 @@ MEANINGS: dict[NestedKey, str] = {
     keys.SCALE: "standard deviations of the continuous actions, likewise",
     MEAN: "mean of the belief, a diagonal Gaussian over the hidden state of the world",
     LOG_STD: "logarithm of its standard deviation",
-    keys.FORECAST: "what the social model foresees of all others in sight together",
+    keys.FORECAST: "what the social model predicts of all others in sight together",
     ACTIONS: "numbers of the actions to imagine, one after the other",
     (
         keys.FUTURES,
@@ -103,7 +103,7 @@ class Foresight(TensorDictModuleBase):
         self.model, self.known = model, known
         self.believed: list[NestedKey] = [MEAN, *([keys.FORECAST] if model.forecast_size else [])]
         self.in_keys = [*self.believed, *known, ACTIONS]
-        self.out_keys = [(keys.FUTURES, name) for name in FORESEEN]
+        self.out_keys = [(keys.FUTURES, name) for name in PREDICTED]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``futures`` of one plan for each row."""

@@ -266,12 +266,12 @@ def _discrete_actions(env: EnvBase, config: ModelConfig) -> list[int]:
     unable = [name for name, kind in MODULES.items() if kind.for_discrete_actions and getattr(config, name).enabled]
     if unable:
         raise ValueError(
-            f"model.{unable[0]} foresees discrete actions, but this world's are continuous: use "
+            f"model.{unable[0]} predicts discrete actions, but this world's are continuous: use "
             f"model.{unable[0]}.enabled=false."
         )
     if config.perception.prediction_coeff:
         raise ValueError(
-            "model.perception.prediction_coeff foresees what discrete actions lead to, but this world's are "
+            "model.perception.prediction_coeff predicts what discrete actions lead to, but this world's are "
             "continuous: set it to 0."
         )
     return []

@@ -101,8 +101,8 @@ def _check_dreams(config: ModelConfig) -> None:
             "model.world_model.improvement compares imagined futures, but model.world_model.candidates is 0: let it "
             "imagine some, at best as many as there are actions."
         )
-    if model.foresees_others and not (model.enabled and config.social_model.enabled):
+    if model.predict_others and not (model.enabled and config.social_model.enabled):
         raise ValueError(
-            "model.world_model.foresees_others dreams of what the social model foresees: use "
+            "model.world_model.predict_others dreams of what the social model predicts: use "
             "model.world_model.enabled=true and model.social_model.enabled=true, or leave it out."
         )

@@ -19,7 +19,7 @@ from torchrl_agent.modules.networks import one_hot_actions, symexp
 
 class WorldModelEnv(ModelBasedEnvBase):
     """A world whose observation is a belief (``belief``: ``mean`` [..., D] and ``proprioception`` [..., K]; of a model
-    that foresees others also the ``forecast`` [..., F] of their actions) and whose steps are the world model's.
+    that predicts others also the ``forecast`` [..., F] of their actions) and whose steps are the world model's.
 
     A step gives the next belief, the ``reward`` in the units of training, ``end_probability`` and, where that is above
     one half, ``terminated``. Gradients pass through a whole rollout, into the first beliefs and into the model.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict.utils import NestedKey
 from torch import Tensor, nn
 
 from torchrl_agent.core.checkpoint import MODULE_FILE, not_finite, versions, write_atomically
@@ -262,14 +261,8 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
         if part == file.module == POLICY:
             _load_what_fits(agent.critic_head, file.auxiliary)
         if part in agent.agent_modules:  # a policy, which comes last, restores the gates it was trained with
-            _open_gate(agent, agent.agent_modules[part].out_keys[0])
-
-
-def _open_gate(agent: Agent, key: NestedKey) -> None:
-    """Open the gate of a pre-trained module's output, so that the controller reads it in full at once."""
-    for part in agent.encoder:
-        if isinstance(part, GatedConcat):
-            part.open_gate(key)
+            for gate in (each for each in agent.encoder if isinstance(each, GatedConcat)):
+                gate.open_gate(agent.agent_modules[part].out_keys[0])  # the controller reads it in full at once
 
 
 def _load_what_fits(module: nn.Module, weights: dict[str, Tensor]) -> None:

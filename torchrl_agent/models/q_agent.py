@@ -61,7 +61,7 @@ class QAgent(Agent):
             )
         if self.sequential:
             raise ValueError(
-                "algorithm=dqn replays single frames, so its agent can have no memory and no modules that foresee: "
+                "algorithm=dqn replays single frames, so its agent can have no memory and no modules that predict: "
                 "use policy=mlp or policy=cnn, or algorithm=ppo, a2c or impala."
             )
         self.exploration = Exploration()

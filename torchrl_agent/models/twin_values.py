@@ -86,7 +86,7 @@ def check_values(algorithm: str, env: EnvBase, config: ModelConfig, sequential: 
 
     Args:
         algorithm: its short name, for the message.
-        sequential: True if the agent has a memory or modules that foresee.
+        sequential: True if the agent has a memory or modules that predict.
     """
     bounds = action_bounds(env)
     others = "algorithm=ppo, a2c or impala"
@@ -111,5 +111,5 @@ def check_values(algorithm: str, env: EnvBase, config: ModelConfig, sequential: 
     if sequential:
         raise ValueError(
             f"algorithm={algorithm} replays single frames, so its agent can have no memory and no modules that "
-            f"foresee: use policy=mlp or policy=cnn, or {others}."
+            f"predict: use policy=mlp or policy=cnn, or {others}."
         )

@@ -55,7 +55,7 @@ class WorldModelConfig:
     improvement: float = weight(0.0)
     """w, gain of logits per unit of imagined return. An imagined return that is larger by 1 in its logarithm adds it to
     the logit of its first action (policy improvement); 0 leaves the use of imagination to the controller."""
-    foresees_others: bool = False
+    predict_others: bool = False
     """Imagine others too. Each imagined step reads what the social model predicts of the others in sight, and predicts
     how that changes."""
 

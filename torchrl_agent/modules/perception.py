@@ -344,8 +344,8 @@ class PerceptionLoss(nn.Module):
             losses["loss_perception_reconstruction"] = self.config.reconstruction_coeff * masked_mean(error, valid)
         if self.predictor is not None:
             # (predictor(z, a) - o')^2, where an o' follows
-            foreseen = self.predictor(torch.cat((sample, one_hot_actions(action, self.heads)), -1))
-            error = (foreseen - observation.roll(-1, 1)).square().mean(-1)
+            predicted = self.predictor(torch.cat((sample, one_hot_actions(action, self.heads)), -1))
+            error = (predicted - observation.roll(-1, 1)).square().mean(-1)
             goes_on = valid & ~done & have_later(done, 1)
             losses["loss_perception_prediction"] = self.config.prediction_coeff * masked_mean(error, goes_on)
         return TensorDict(losses)
@@ -363,13 +363,13 @@ class PerceptionLoss(nn.Module):
         mean = feature_means(train.get(keys.NORMALIZED), train.get(keys.VALID))
         belief, actions = data.get((keys.BELIEF, "mean")), one_hot_actions(data.get(keys.ACTION), self.heads)
         later = seen[:, 1:]
-        foreseen = self.predictor(torch.cat((belief, actions), -1))[:, :-1]
+        predicted = self.predictor(torch.cat((belief, actions), -1))[:, :-1]
         by_mean = squared_error(mean, later, following)
         return {
             "reconstruction_error": share_of(
                 squared_error(self.decoder(belief), seen, valid), squared_error(mean, seen, valid)
             ),
-            "prediction_error": share_of(squared_error(foreseen, later, following), by_mean),
+            "prediction_error": share_of(squared_error(predicted, later, following), by_mean),
             "prediction_error_of_copying_the_last": share_of(squared_error(seen[:, :-1], later, following), by_mean),
             "error_of_the_mean": 1.0,
         }

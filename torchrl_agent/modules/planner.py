@@ -76,7 +76,7 @@ class CrossEntropyPlanner(nn.Module):
             belief: [..., D].
             known: the agent's own state, [..., K].
             mask: legal actions now, bool [..., actions of all heads], None for all; later steps may take any, as the
-                model does not foresee what will be legal.
+                model does not predict what will be legal.
             controller: the controller's logits of the first action, [..., first-head actions], None to trust the model
                 alone.
 

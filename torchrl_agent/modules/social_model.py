@@ -53,7 +53,7 @@ class SocialModelConfig:
     associations: int = number(0, least=0)
     """K, keys of an associative memory; 0 for none. Beside the GRU, it finds again what each other did in moments like
     this one, whoever it is (linear attention, Katharopoulos et al. 2020)."""
-    company_size: int = count(32)
+    pooled_size: int = count(32)
     """S, size of the pooled features of others."""
     pooling: str = choice("sum", POOLINGS)
     """Pooling of the policy's features of others. sum adds all of them up; attention weighs each by how much it matters
@@ -77,7 +77,7 @@ class SocialModel(AgentModule):
     associations their ``query`` and what was ``written`` [..., V, K],
 
     and ``social_embedding`` [..., S], what the policy reads: a sum over the visible others, or with ``pooling:
-    attention`` their weighted mean, whose weights are in ``attention`` [..., V]. For a world model that foresees
+    attention`` their weighted mean, whose weights are in ``attention`` [..., V]. For a world model that predicts
     others it also writes ``forecast`` [..., G + actions + M + 1], sums over the visible others of the probabilities of
     their goals and next actions, of their meters, and of 1.
 
@@ -112,9 +112,9 @@ class SocialModel(AgentModule):
         width = (1 + config.context) * config.memory_size + cue_size
         self.heads = mlp(width, self.goals + self.actions + self.meters, [config.memory_size], activation, gain=0.1)
         seen = cue_size + self.goals + self.actions + self.meters + config.context * self.agents
-        self.each = mlp(seen, config.company_size, [config.company_size], activation)
-        self.attention = Attention(surroundings, config.company_size) if config.pooling == "attention" else None
-        self.size, self.forecast_size, self.forecasts = config.company_size, sum(sizes) + 1, forecasts
+        self.each = mlp(seen, config.pooled_size, [config.pooled_size], activation)
+        self.attention = Attention(surroundings, config.pooled_size) if config.pooling == "attention" else None
+        self.size, self.forecast_size, self.forecasts = config.pooled_size, sum(sizes) + 1, forecasts
         self.believes = config.context or self.attention is not None
         beliefs = ("social_cues", "visible", "number", *(("mean", "proprioception") if self.believes else ()))
         self.in_keys = [*((keys.BELIEF, name) for name in beliefs), keys.IS_INIT, keys.OTHERS_HIDDEN]
@@ -131,7 +131,7 @@ class SocialModel(AgentModule):
             slots = context.built["perception"].social
             sizes = social_sizes(context.env, context.heads[0], learns=config.coeff > 0)
             surroundings = context.built["perception"].size + context.built["perception"].known_size
-            rest = (context.config.activation, context.config.world_model.foresees_others)
+            rest = (context.config.activation, context.config.world_model.predict_others)
             module = cls(context.env, config, slots, sizes, surroundings, *rest)
             if config.coeff:
                 module.losses.append(SocialModelLoss(module, context.config.manager.meter_names))
@@ -155,8 +155,8 @@ class SocialModel(AgentModule):
         goal, action, meters = (tensordict.get(key) for key in THOUGHTS)
         goal, action = goal.softmax(-1).detach(), action.softmax(-1).detach()
         if self.forecasts:
-            foreseen = torch.cat((goal, action, meters.detach(), torch.ones_like(meters[..., :1])), -1)
-            tensordict.set(keys.FORECAST, torch.where(visible.unsqueeze(-1), foreseen, 0.0).sum(-2))
+            predicted = torch.cat((goal, action, meters.detach(), torch.ones_like(meters[..., :1])), -1)
+            tensordict.set(keys.FORECAST, torch.where(visible.unsqueeze(-1), predicted, 0.0).sum(-2))
         # the policy learns to use these predictions, which learn from labels alone; the other's identity may matter
         who = [] if self.surroundings is None else [self._where(number)]
         facts = torch.cat((cues, goal, action, meters.detach(), *who), -1)

@@ -70,7 +70,7 @@ class WorldModelModule(AgentModule):
                 config,
                 model.activation,
                 context.gamma,
-                context.built["social_model"].forecast_size if config.foresees_others else 0,
+                context.built["social_model"].forecast_size if config.predict_others else 0,
             )
             module = cls(world_model, action_masked(context.env))
             module.losses.append(WorldModelLoss(module.model))

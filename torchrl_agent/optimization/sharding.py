@@ -31,7 +31,7 @@ def shard(module: nn.Module, device: torch.device) -> None:
     """
     from torch.distributed.fsdp import fully_shard
 
-    ranks.begin_alike(module)
+    ranks.broadcast_state(module)
     linear = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
     layers = [
         layer for layer in linear if layer.weight.numel() >= SMALLEST_WEIGHTS and layer.out_features % ranks.size() == 0

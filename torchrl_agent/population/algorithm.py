@@ -124,7 +124,7 @@ class MembersAlgorithm(Algorithm):
         rows = [self.stack.flat, *mine, *self.optimizer.tensors().values(), *self.numbers.values(), self.skips_in_row]
         with torch.no_grad():
             for value in rows:
-                value.copy_(ranks.taken_rows(value, source))
+                value.copy_(ranks.fetch_rows(value, source))
 
     @torch.no_grad()
     def begin_anew(self, member: int, tensors: Mapping[str, Tensor]) -> None:
@@ -301,7 +301,7 @@ class MembersAlgorithm(Algorithm):
             "optimizer": {name: value.clone() for name, value in self.optimizer.tensors().items()},
             "skips_in_row": self.skips_in_row.clone(),
         }
-        return {"name": self.template.name, **ranks.join_rows(mine, 0)}
+        return {"name": self.template.name, **ranks.gather_rows(mine, 0)}
 
     def optimizer_state_of(self, member: int) -> dict[str, Any]:
         """Optimizer state of a member, in the format of a single learner's."""

@@ -97,7 +97,7 @@ def inherit(
         own: the members whose rows are on this rank.
     """
     flat, parents = algorithm.stack.flat.detach(), step.parents.unbind(1)
-    mean = torch.stack([ranks.taken_rows(flat, each) for each in parents], 1).mean(1) if how == "mean" else None
+    mean = torch.stack([ranks.fetch_rows(flat, each) for each in parents], 1).mean(1) if how == "mean" else None
     algorithm.copy(parents[0])
     if mean is not None:
         flat.copy_(mean)  # unchanged for members that stay

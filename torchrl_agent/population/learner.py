@@ -131,7 +131,7 @@ class PopulationLearner(Learner):
         owner, place = divmod(number, self.algorithm.stack.size)
         if owner == ranks.rank():
             self.algorithm.stack.show(place, self._shown)
-        ranks.hand_out(tensors_of(self._shown).values(), owner)
+        ranks.broadcast(tensors_of(self._shown).values(), owner)
         return self._shown.agent
 
     @override
@@ -147,7 +147,7 @@ class PopulationLearner(Learner):
         """
         written = [rollout.get(key) for key in self.collector.policy.out_keys if key in rollout.keys(True)]
         finite = [self._of_members(value.isfinite()) for value in written if value.is_floating_point()]
-        sound = chain.from_iterable(ranks.everyones(torch.stack(finite).all(0).tolist()))
+        sound = chain.from_iterable(ranks.all_gather(torch.stack(finite).all(0).tolist()))
         broken = [index for index, is_sound in enumerate(sound) if not is_sound]
         if broken != self._broken:
             self._broken = broken
@@ -176,7 +176,7 @@ class PopulationLearner(Learner):
         with ranks.alone():
             of_members = super().improve(rollout, learning_rate)
         mine = torch.stack([value.float().reshape(-1) for value in of_members.values()]).cpu()
-        table = torch.cat(ranks.everyones(mine), 1)
+        table = torch.cat(ranks.all_gather(mine), 1)
         columns = table.T.tolist()
         self.member_metrics = [dict(zip(of_members, column, strict=True)) for column in columns]
         means = dict(zip(of_members, table.mean(1), strict=True))
@@ -219,7 +219,7 @@ class PopulationLearner(Learner):
             step = self.evolution.step(self.frames, ranks.first(self.fitness))  # machines may round otherwise
             self._apply_step(step)
         found |= {
-            "population/looks": float(len(self.evolution.steps)),
+            "population/evolution_steps": float(len(self.evolution.steps)),
             "population/copies": float(self.evolution.births),
             "population/founders": float(len(self.evolution.founders.unique())),
             "population/diversity": self.evolution.diversity(),

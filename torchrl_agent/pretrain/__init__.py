@@ -173,10 +173,10 @@ def switch_on(module: str, experiment: Experiment) -> Experiment:
         raise ValueError(f"there is no module {module!r}{did_you_mean(module, names)}: use one of {', '.join(names)}.")
     experiment = copy.deepcopy(experiment)
     model = experiment.model
-    if module == "world_model" and model.world_model.foresees_others:
+    if module == "world_model" and model.world_model.predict_others:
         raise ValueError(
-            "a world model that foresees others learns from what the social model says, which pre-training does not "
-            "play: let it learn in training, or set model.world_model.foresees_others=false."
+            "a world model that predicts others learns from what the social model says, which pre-training does not "
+            "play: let it learn in training, or set model.world_model.predict_others=false."
         )
     if module == "policy" and model.world_model.enabled and model.world_model.improvement > 0:
         raise ValueError(

@@ -41,7 +41,10 @@ class Lesson:
 
     def __init__(self, agent: Agent, module: str, heads: Sequence[int], temperature: float | None = None) -> None:
         self.agent, self.module, self.judges = agent, module, temperature is not None
-        self.loss: Any = _policy_loss(agent, heads, temperature)
+        choice = agent.actor_head[-1]
+        self.loss: Any = (
+            CloningLoss(heads, choice) if temperature is None else RegressionLoss(heads, choice, temperature)
+        )
         if module in agent.agent_modules:
             losses = agent.agent_modules[module].losses
             if len(losses) != 1:
@@ -101,12 +104,6 @@ class Lesson:
             return data
         data = self.modules["perception"](agent.normalizer(data))
         return self.modules["social_model"](data) if judged and self.module == "social_model" else data
-
-
-def _policy_loss(agent: Agent, heads: Sequence[int], temperature: float | None) -> CloningLoss:
-    """Return the loss of the policy's actions."""
-    choice = agent.actor_head[-1]
-    return CloningLoss(heads, choice) if temperature is None else RegressionLoss(heads, choice, temperature)
 
 
 class Best:

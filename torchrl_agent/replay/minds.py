@@ -106,7 +106,7 @@ def _belief(belief: Belief) -> dict[str, Any]:
 
 
 def _dreams(futures: Futures, belief: Belief | None) -> dict[str, Any]:
-    """Return the candidates, each with its path and its last state, and what was foreseen of the actions that were
+    """Return the candidates, each with its path and its last state, and what was predicted of the actions that were
     taken beside what came.
     """
     known = [] if belief is None else belief.known_names
@@ -117,9 +117,9 @@ def _dreams(futures: Futures, belief: Belief | None) -> dict[str, Any]:
         "states": plain(futures.states[:, -1], 2),
         "returns": futures.expected_return,
         "confidence": plain(futures.confidence, 2),
-        "foreseen": plain(futures.foreseen_states[-1], 2),
+        "predicted": plain(futures.predicted_states[-1], 2),
         "true": plain(futures.true_states[-1], 2),
-        "rewards": [futures.foreseen_rewards.sum(), futures.true_rewards.sum()],
+        "rewards": [futures.predicted_rewards.sum(), futures.true_rewards.sum()],
     }
 
 

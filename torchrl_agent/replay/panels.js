@@ -201,12 +201,12 @@ function own(view) {
   const { dreams } = thought;
   const at = dreams.actions.indexOf(view.action);
   const rows = thought.own.map((now, index) => {
-    const [foreseen, became] = [dreams.foreseen[index], dreams.true[index]];
-    const wrong = Math.abs(foreseen - became) > 0.2;
+    const [predicted, became] = [dreams.predicted[index], dreams.true[index]];
+    const wrong = Math.abs(predicted - became) > 0.2;
     const dreamt = at < 0 ? "–" : number(dreams.states[at][index]);
-    return [names.own[index], number(now), dreamt, number(foreseen), marked(number(became), wrong)];
+    return [names.own[index], number(now), dreamt, number(predicted), marked(number(became), wrong)];
   });
-  const head = ["own state", "now", `dream of ${view.name(view.action)}`, "foreseen of what it did", "became"];
+  const head = ["own state", "now", `dream of ${view.name(view.action)}`, "predicted of what it did", "became"];
   return card("World model: dream and truth", "var(--world-model)", table(head, rows), doubt(view));
 }
 

@@ -127,7 +127,7 @@ class MembersWriter:
             strength = metrics.get(tag, math.nan)
             known = {name: None if math.isnan(strength) else strength}
             members.append(known | {gene: float(values[index]) for gene, values in evolution.genes.items()})
-        return {"members": members, "looks": len(evolution.steps), "replaced": evolution.births}
+        return {"members": members, "evolution_steps": len(evolution.steps), "replaced": evolution.births}
 
     def picture(self) -> None:
         """Draw the lineage, if there was an evolution step."""

@@ -95,11 +95,11 @@ def _population(folder: Path, summary: dict[str, Any]) -> str:
     members = population["members"]
     rows = [[f"[{index}]({FOLDER}/{index:02d})", *map(_figure, each.values())] for index, each in enumerate(members)]
     evolved = ""
-    if population["looks"]:
+    if population["evolution_steps"]:
         copies = " ([lineage.csv](lineage.csv))" if population["replaced"] else ""
         evolved = (
-            f" They were judged {population['looks']} times ([members.csv](members.csv)), and {population['replaced']} "
-            f"were replaced by copies or children of others{copies}."
+            f" After {population['evolution_steps']} evolution steps ([members.csv](members.csv)), "
+            f"{population['replaced']} were replaced by copies or children of others{copies}."
         )
     tree = f"\n![Who descends from whom]({PICTURE})\n" if (folder / PICTURE).is_file() else ""
     return (

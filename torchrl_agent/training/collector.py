@@ -90,8 +90,8 @@ class RolloutCollector:
         """
         if not abilities(self.env).branchless:
             return {"world": None, "root": None}
-        root = ranks.join_rows(self.root.to_dict(), 0)
-        return {"world": with_rows(self.env.state_dict(), ranks.join_rows), "root": root}
+        root = ranks.gather_rows(self.root.to_dict(), 0)
+        return {"world": with_rows(self.env.state_dict(), ranks.gather_rows), "root": root}
 
     def load_worlds(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`worlds`, each rank with its own; worlds without saved state go on as they are."""
@@ -348,8 +348,8 @@ def finished_episodes(
 def _in_order_of_time(final: Tensor, done: Tensor) -> Tensor:
     """Join all ranks' rows [episodes, ...], one where a world was ``done`` [T, N], in the order of one process."""
     steps = done.nonzero()[:, 0].cpu()
-    everyones = [torch.cat(parts) for parts in zip(*ranks.everyones((final, steps)), strict=True)]
-    return everyones[0][everyones[1].argsort(stable=True)]
+    gathered = [torch.cat(parts) for parts in zip(*ranks.all_gather((final, steps)), strict=True)]
+    return gathered[0][gathered[1].argsort(stable=True)]
 
 
 def finished_worlds(rollout: TensorDictBase) -> Tensor:

@@ -75,7 +75,7 @@ class Learner:
         self.num_envs = self.env.batch_size[0]
         steps = algorithm.config.rollout_steps if collector is None else collector.steps
         if self.members == 1:  # else each begins with its own seed, whatever its rank
-            ranks.begin_alike(agent)
+            ranks.broadcast_state(agent)
         algorithm.truncates_once = truncates_once(self.env, steps)
         algorithm.set_env(self.env)
         if collector is None:

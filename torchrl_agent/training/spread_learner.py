@@ -139,7 +139,7 @@ class SpreadCollector(RolloutCollector):
             return state
         group = self.agent.group
         mine = tree_map(lambda rows: rows[:, self.own], state["root"][group])
-        return {**state, "root": {**state["root"], group: ranks.join_rows(mine, 1)}}
+        return {**state, "root": {**state["root"], group: ranks.gather_rows(mine, 1)}}
 
     @override
     def load_worlds(self, state: Mapping[str, Any]) -> None:

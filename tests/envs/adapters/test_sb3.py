@@ -164,7 +164,7 @@ def test_stable_baselines_trains_on_it(world, policy):
     assert len(model.ep_info_buffer) > 0
 
 
-def test_masks_are_where_contrib_looks_for_them():
+def test_masks_are_where_sb3_contrib_reads_them():
     worlds, twin = StableBaselinesVecEnv(TownEnv(3, level="L3", seed=2)), TownEnv(3, level="L3", seed=2)
     assert worlds.has_attr("action_masks") and not StableBaselinesVecEnv(make_world()).has_attr("action_masks")
     worlds.seed(2)

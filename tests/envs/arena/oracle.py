@@ -388,10 +388,10 @@ def new_game(uniform: Any, style: int, difficulty: Difficulty | None = None) -> 
     return oracle
 
 
-def from_state(state: Any, books: Any, world: int, uniform: Any, style: int) -> Oracle:
-    """The Arena that column ``world`` of a batched state, and of its episodes' books, describes."""
+def from_state(state: Any, statistics: Any, world: int, uniform: Any, style: int) -> Oracle:
+    """The Arena that column ``world`` of a batched state, and of its episodes' statistics, describes."""
     ship, progress, tally = (_column(part, world) for part in (state.ship, state.progress, state.tally))
-    episode = _column(books, world)
+    episode = _column(statistics, world)
     difficulty = _column(state.difficulty, world)
     spawners = _rows(state.spawners, world)
     oracle = Oracle(

@@ -124,7 +124,7 @@ def test_spawners_that_are_gone_choose_no_mirror():
 
 
 @pytest.mark.parametrize("style", [1, 2])
-def test_the_game_is_the_same_whoever_looks(style):
+def test_the_game_is_the_same_for_every_observer(style):
     plain, env = (
         ArenaEnv(N, style=style, mirror=mirror, desynchronize=True, seed=3, action_repeat=4) for mirror in (False, True)
     )

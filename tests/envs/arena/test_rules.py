@@ -313,13 +313,13 @@ def test_shaping_is_clipped(env):
 # --- observation ------------------------------------------------------------------------------------------------------
 
 
-def look(env, mode="classic"):
+def seen(env, mode="classic"):
     return observe(env.state, env.rules, mode, env.style)
 
 
 def test_what_is_missing_is_far_straight_ahead_and_absent(env):
     put(env.state.spawners.health, 0)
-    values = look(env)["observation"][0].tolist()
+    values = seen(env)["observation"][0].tolist()
     assert values[10:16] == [1, 0.5, 0] * 2
     assert values[16:24] == [1, 0.5, 0, 0] * 2
     assert values[24:27] == [1, 0.5, 0]
@@ -343,7 +343,7 @@ def surrounded(env):
     ):
         for tensor, value in zip(state.shots, (x, y, vx, 0, life), strict=True):
             tensor[slot] = value
-    return look(env, "offsets")["observation"][0].tolist()
+    return seen(env, "offsets")["observation"][0].tolist()
 
 
 def assert_by_index(values, expected):
@@ -354,7 +354,7 @@ def assert_by_index(values, expected):
 
 def test_the_offsets_of_a_walker_by_index(walker):
     values = surrounded(walker)
-    expected = [*look(walker)["observation"][0, :10].tolist(), 0, 1]
+    expected = [*seen(walker)["observation"][0, :10].tolist(), 0, 1]
     expected += [30 / 1600, 0, 0.2, 0, 1] + [0] * 5  # enemies, the nearer one first
     expected += [-400 / 1600, 30 / 1280, -1, 0.2, 1, 0.4, 0.2, 1] + [0] * 8  # spawners
     expected += [0, -0.5, -1, 0.5, 1, 0, 0, -1] + [0] * 12  # shots: where, and where to
@@ -363,7 +363,7 @@ def test_the_offsets_of_a_walker_by_index(walker):
 
 def test_the_offsets_of_a_ship_that_turns_are_along_its_heading_and_across(env):
     values = surrounded(env)  # ahead is down, across is to the left in the picture
-    own = look(env)["observation"][0, :10].tolist()
+    own = seen(env)["observation"][0, :10].tolist()
     expected = [*own[:2], 0, -3 / 6, *own[4:], 0, 1]
     expected += [0, -30 / 1280, 0, -0.2, 1] + [0] * 5
     expected += [30 / 1600, 400 / 1280, 0.2, 1, 1, 0.4, 0.2, 1] + [0] * 8
@@ -381,14 +381,14 @@ def test_words_say_what_the_offsets_are(walker):
 
 
 def test_words_say_what_the_classic_numbers_are(env):
-    words = dict(zip(observation_names("classic")["observation"], look(env)["observation"][0].tolist(), strict=True))
+    words = dict(zip(observation_names("classic")["observation"], seen(env)["observation"][0].tolist(), strict=True))
     assert words["health"] == words["to the left wall"] + words["to the right wall"] == 1
     assert (words["enemy 1 exists"], words["enemies"]) == (0, 0) and words["spawner 1 exists"] == 1
 
 
 def test_a_spawner_that_the_shots_on_their_way_will_destroy_needs_no_other(walker):
     def condition():
-        return look(walker, "offsets")["observation"][0, 27:30].tolist()
+        return seen(walker, "offsets")["observation"][0, 27:30].tolist()
 
     surrounded(walker)  # two shots will hit it
     put(walker.state.spawners.health, 21, 0)
@@ -398,8 +398,8 @@ def test_a_spawner_that_the_shots_on_their_way_will_destroy_needs_no_other(walke
 
 
 def test_the_grouped_observation_is_the_classic_one_by_subject(env):
-    vector = look(env)["observation"]
-    groups = look(env, "dict")
+    vector = seen(env)["observation"]
+    groups = seen(env, "dict")
     assert [value.shape[-1] for value in groups.values()] == [7, 17, 3, 4, 1]
     joined = [
         groups[name]

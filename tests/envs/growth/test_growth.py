@@ -48,7 +48,7 @@ def test_a_reward_is_the_gain_less_rent_and_the_cost_of_an_operation():
     measures = env.state.measures
     gain = float(measures.accuracy - measures.twin)
     rent = math.log(1 + 136 / 112)
-    assert float(env.state.books.rent) == pytest.approx(rent, rel=1e-5)
+    assert float(env.state.tally.rent) == pytest.approx(rent, rel=1e-5)
     assert float(seen["reward"]) == pytest.approx(0.1 * gain - 0.02 * rent - 0.005, abs=1e-6)
 
 

@@ -136,7 +136,7 @@ def test_hosts_learn_grow_and_are_evaluated_in_every_configuration():
     state = env.state
     assert (state.measures.loss < before).all() and state.measures.twin.max() > 0.8
     assert (state.weights.host.parameters - state.twin.host.parameters).abs().max() > 0.01
-    assert env.episode.total_reward.any() and state.books.kept.any()
+    assert env.episode.total_reward.any() and state.tally.kept.any()
 
 
 def test_rent_counts_what_a_module_has_at_the_width_of_its_slot():

@@ -47,7 +47,7 @@ def test_a_module_passes_through_its_life_by_itself():
     act(env, KEEP)
     assert course(env, 5) == [(PERMANENT, 1.0)] * 5
     act(env, PRUNE)
-    assert stages(env) == PERMANENT and env.state.books.success.tolist() == [0, 0]
+    assert stages(env) == PERMANENT and env.state.tally.success.tolist() == [0, 0]
 
 
 def test_a_pruned_slot_is_empty_after_a_step_of_passing_an_embargo_and_another():
@@ -73,7 +73,7 @@ def test_alpha_goes_to_another_target_and_back():
     act(env, RETARGET, target=0, speed=1)
     assert course(env, 3) == [(BLENDING, 0.6667), (BLENDING, 0.5), (BLENDING, 0.5)]
     act(env, KEEP)
-    assert env.state.books.operation.tolist() == [WAIT, WAIT]
+    assert env.state.tally.operation.tolist() == [WAIT, WAIT]
     act(env, RETARGET, target=2, speed=0)
     assert stages(env) == HOLDING
 
@@ -134,7 +134,7 @@ def test_what_the_masks_allow_is_carried_out(auto):
         root = player(root)
         asked = root["action"][:, -1].clone()
         following = env.step(root)["next"]
-        assert torch.equal(env.state.books.operation, asked)
+        assert torch.equal(env.state.tally.operation, asked)
         seen |= set(asked.tolist())
         root = following
     assert seen >= ({0, 1, 2, 3, 4} if auto else {0, 1, 3, 5})

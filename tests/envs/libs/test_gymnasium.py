@@ -120,11 +120,11 @@ def test_numbers_in_info_are_episode_statistics():
     env = VectorGymEnv(Reporter, 2)
     check_world(env)
     frames = env.rollout(5, break_when_any_done=False)
-    books = frames["next", "episode"]
-    assert set(books.keys()) == {"return", "length", "info_speed", "info_is_success"}
-    assert books["info_speed"][0, :, 0].tolist() == [1, 1.5, 2, 2.5, 1]  # means over the episode so far
-    assert books["info_is_success"][0, :, 0].tolist() == [0, 0, 0, 1, 0]  # how it ended
-    assert books["return"][0, :, 0].tolist() == books["length"][0, :, 0].tolist() == [1, 2, 3, 4, 1]
+    statistics = frames["next", "episode"]
+    assert set(statistics.keys()) == {"return", "length", "info_speed", "info_is_success"}
+    assert statistics["info_speed"][0, :, 0].tolist() == [1, 1.5, 2, 2.5, 1]  # means over the episode so far
+    assert statistics["info_is_success"][0, :, 0].tolist() == [0, 0, 0, 1, 0]  # how it ended
+    assert statistics["return"][0, :, 0].tolist() == statistics["length"][0, :, 0].tolist() == [1, 2, 3, 4, 1]
 
 
 def test_each_world_repeats_actions_by_itself():
@@ -208,14 +208,14 @@ def test_worlds_in_processes_play_the_same_games():
         ("type", r"step of Broken failed \(ValueError: observation has type <U1, its space float32"),
     ],
 )
-def test_what_a_world_does_wrong_is_told_in_a_sentence(fault, named):
+def test_an_error_of_a_world_is_one_sentence(fault, named):
     env = VectorGymEnv(Broken, 2, fault=fault)
     with pytest.raises(ValueError, match=named) as caught:
         env.rollout(80)
     assert "\n" not in str(caught.value)
 
 
-def test_a_world_that_fails_at_once_is_told_when_it_is_made():
+def test_a_world_that_fails_at_once_is_reported_when_it_is_made():
     with pytest.raises(ValueError, match=r"the first steps of Broken failed \(KeyError: 'nothing', strange_worlds.py"):
         VectorGymEnv(Broken, 2, fault="reset")
 
@@ -224,7 +224,7 @@ def test_a_world_that_fails_at_once_is_told_when_it_is_made():
     ("fault", "named"),
     [("dies", "a process of Broken ended in its step .*world.processes=false"), ("hangs", "Broken took more than 1 s")],
 )
-def test_a_world_that_dies_or_hangs_in_its_process_is_told(fault, named, monkeypatch):
+def test_a_world_that_dies_or_hangs_in_its_process_is_reported(fault, named, monkeypatch):
     monkeypatch.setattr("envs.libs.gymnasium.PATIENCE", 1.0)
     env = VectorGymEnv(Broken, 2, fault=fault, processes=True)
     with pytest.raises(ValueError, match=named):
@@ -233,13 +233,13 @@ def test_a_world_that_dies_or_hangs_in_its_process_is_told(fault, named, monkeyp
 
 
 @pytest.mark.parametrize("name", ["CartPool-v1", "CartPole-v9", "nowhere:Nothing-v0", "nowhere/Nothing-v0"])
-def test_a_world_that_does_not_exist_is_told_in_a_sentence(name):
+def test_a_world_that_does_not_exist_is_one_sentence(name):
     with pytest.raises(ValueError, match=name.replace("/", ".")) as caught:
         VectorGymEnv(name, 2)
     assert "\n" not in str(caught.value)
 
 
-def test_a_world_whose_package_lacks_another_is_told_in_a_sentence():
+def test_a_package_that_a_world_lacks_is_one_sentence():
     gymnasium.register("Lacking-v0", "a_package_that_is_not_there:World")
     try:
         with pytest.raises(ValueError, match=r"Lacking-v0 needs another package: .*a_package_that_is_not_there"):

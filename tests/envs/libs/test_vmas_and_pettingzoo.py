@@ -37,7 +37,7 @@ class Countdown(pettingzoo.ParallelEnv):
     def action_space(self, agent):
         return gymnasium.spaces.Box(0, 2, (1,), np.float32) if self.continuous else gymnasium.spaces.Discrete(3)
 
-    def _look(self):
+    def _observe(self):
         return {agent: np.array([self.possible_agents.index(agent), self.step_number]) for agent in self.agents}
 
     def state(self):
@@ -45,12 +45,12 @@ class Countdown(pettingzoo.ParallelEnv):
 
     def reset(self, seed=None, options=None):
         self.seed, self.step_number, self.agents = -1 if seed is None else seed, 0, list(self.possible_agents)
-        return self._look(), {agent: {} for agent in self.agents}
+        return self._observe(), {agent: {} for agent in self.agents}
 
     def step(self, actions):
         assert sorted(actions) == sorted(self.agents)  # the dead are not asked
         self.step_number += 1
-        seen = self._look()
+        seen = self._observe()
         died = {agent: agent == "b" and self.step_number == 2 for agent in self.agents}
         late = dict.fromkeys(self.agents, self.step_number == self.steps)
         rewards = {agent: float(np.asarray(action).item()) for agent, action in actions.items()}
@@ -256,7 +256,7 @@ def test_others_need_one_discrete_action():
         VectorPettingZooEnv("countdown", 1, show_others=True, continuous=True)
 
 
-def test_a_social_model_is_taught_in_other_peoples_worlds():
+def test_a_social_model_learns_in_worlds_of_other_libraries():
     world = ["world.module=countdown", "+world.show_others=true", "world.num_envs=2", "+world.steps=20"]
     social = ["model.memory=gru", "model.social_model={enabled: true, context: true}", "algorithm.minibatch_size=120"]
     last = last_iteration("known/mpe_spread", *world, *social, "total_frames=120")

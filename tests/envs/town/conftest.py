@@ -63,14 +63,14 @@ class Scene:
         root = TensorDict({"agents": {"action": action}}, batch_size=self.env.batch_size)
         return self.env.step_and_maybe_reset(root)[0]["next"]
 
-    def look(self, agent=0, world=0):
+    def observe(self, agent=0, world=0):
         """What an agent sees now, by key, as lists."""
         seen = self.env.observe(self.state)["agents"]
         return {name: value[world, agent].tolist() for name, value in seen.items() if name != "privileged"}
 
     def mask(self, agent=0, world=0):
         """The actions that are legal now."""
-        mask = self.look(agent, world)["action_mask"]
+        mask = self.observe(agent, world)["action_mask"]
         return {name for name, legal in zip(self.rules.action_names, mask, strict=False) if legal}
 
     def cues(self, agent=0, world=0):

@@ -24,7 +24,7 @@ LADDER = ["L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8"]
 
 def test_nine_levels_are_a_ladder_and_the_others_are_named_after_what_they_need():
     assert list(LEVELS[:9]) == LADDER
-    paying = set(LEVELS[9:]) - {"false_belief"}  # which asks what is foreseen of others, and pays nobody for it
+    paying = set(LEVELS[9:]) - {"false_belief"}  # which asks what is predicted of others, and pays nobody for it
     assert {level.split("_")[0] for level in paying} <= {"foresight", "memory", "others", "change"}
 
 
@@ -144,7 +144,7 @@ def test_a_new_kind_of_place_needs_no_code(scene, write, multi_tick):
     assert town.rules.kinds[-1] == "Sauna"
     assert len(town.rules.kinds) == 15
     town.place("Sauna", 0, 0)
-    assert town.look()["standing_on"] == [0.0] * 14 + [1.0, 0.0]
+    assert town.observe()["standing_on"] == [0.0] * 14 + [1.0, 0.0]
     town.at_hour(19)
     assert "interact" not in town.mask()
     town.at_hour(24)

@@ -35,45 +35,45 @@ def town(scene):
 def test_own_meters(town):
     levels = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
     town.state.meters[:, 0, 0] = torch.tensor(levels)
-    close(town.look()["meters"], levels)
+    close(town.observe()["meters"], levels)
 
 
 @pytest.mark.parametrize(("x", "y", "expected"), [(0, 0, [0, 0]), (7, 4, [1, 1]), (3, 1, [3 / 7, 0.25])])
 def test_position_is_a_share_of_the_map(scene, x, y, expected):
     town = scene(width=8, height=5, **GROUPS)
     town.put(x=x, y=y)
-    close(town.look()["position"], expected)
+    close(town.observe()["position"], expected)
 
 
 def test_a_map_one_cell_wide_has_a_position(scene):
     town = scene("L0", width=1, height=4, affordances={"Bed": {"positions": [[0, 0]]}}, **GROUPS)
     town.put(y=3)
-    close(town.look()["position"], [0, 1])
+    close(town.observe()["position"], [0, 1])
 
 
 def test_the_place_underfoot(town):
-    assert town.look()["standing_on"] == one_hot(14, 15)
+    assert town.observe()["standing_on"] == one_hot(14, 15)
     for number, kind in enumerate(KINDS):
         town.clear()
         town.place(kind, 0, 0)
         town.place("Bed" if kind != "Bed" else "Bar", 1, 0)
-        assert town.look()["standing_on"] == one_hot(number, 15)
+        assert town.observe()["standing_on"] == one_hot(number, 15)
 
 
 def test_any_place_of_a_kind_is_underfoot(scene):
     town = scene("L1", affordances={"Bed": {"count": 3}, "Job": {}}, **GROUPS)
     town.place("Bed", 4, 4, which=2)
     town.put(x=4, y=4)
-    assert town.look()["standing_on"] == one_hot(0, 15)
+    assert town.observe()["standing_on"] == one_hot(0, 15)
 
 
 def test_progress_is_a_share_of_the_longest_visit(scene):
     town = scene("L5", **GROUPS)
     town.place("Bed", 0, 0)
-    assert town.look()["progress"] == [0.0]
+    assert town.observe()["progress"] == [0.0]
     town.step("interact")
     town.step("interact")
-    close(town.look()["progress"], [2 / 8])
+    close(town.observe()["progress"], [2 / 8])
 
 
 @pytest.mark.parametrize(
@@ -82,23 +82,23 @@ def test_progress_is_a_share_of_the_longest_visit(scene):
 )
 def test_the_hour_and_the_share_of_life_gone(town, step, expected):
     town.at_hour(step)
-    close(town.look()["time"], expected)
+    close(town.observe()["time"], expected)
 
 
 def test_the_last_action_and_whether_it_was_refused(town):
-    assert town.look()["previous_action"] == [*one_hot(5, 8), 0.0]
+    assert town.observe()["previous_action"] == [*one_hot(5, 8), 0.0]
     town.place("Hospital", 0, 0)
     town.set(money=0.0)
     for action, seen, refused in [("meditate", 7, 0), ("interact", 4, 1), ("left", 5, 0), ("rest", 6, 0)]:
         town.step(action)
-        assert town.look()["previous_action"] == [*one_hot(seen, 8), float(refused)]
+        assert town.observe()["previous_action"] == [*one_hot(seen, 8), float(refused)]
 
 
 def test_a_lost_contest_is_felt(scene):
     town = scene("L6", num_agents=4, **GROUPS)
     town.place("Bed", 0, 0)
     town.step(*["interact"] * 4)
-    felt = [town.look(agent)["previous_action"] for agent in range(4)]
+    felt = [town.observe(agent)["previous_action"] for agent in range(4)]
     assert sorted(last[-1] for last in felt) == [0, 1, 1, 1]
     assert all(last[4] == 1 for last in felt)
 
@@ -106,22 +106,22 @@ def test_a_lost_contest_is_felt(scene):
 def test_own_character(scene):
     town = scene("L7", num_agents=2, **GROUPS)
     town.state.traits[:, 0, 0] = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    close(town.look(0)["traits"], [0.1, 0.2, 0.3, 0.4])
-    close(town.look(1)["traits"], town.state.traits[:, 1, 0].tolist())
+    close(town.observe(0)["traits"], [0.1, 0.2, 0.3, 0.4])
+    close(town.observe(1)["traits"], town.state.traits[:, 1, 0].tolist())
 
 
 def test_the_potential_is_the_wellbeing_of_the_living(scene):
     town = scene("L2", num_agents=2, options={"potential": True})
     town.set(all=0.2, energy=0.4, satiation=0.9)
     town.put(1, alive=False)
-    close(town.look(0)["potential"], [0.6])
-    close(town.look(1)["potential"], [0.0])
+    close(town.observe(0)["potential"], [0.6])
+    close(town.observe(1)["potential"], [0.0])
 
 
 def test_who_is_alive(scene):
     town = scene(num_agents=3)
     town.put(1, alive=False)
-    assert [town.look(agent)["alive"] for agent in range(3)] == [True, False, True]
+    assert [town.observe(agent)["alive"] for agent in range(3)] == [True, False, True]
 
 
 # --- the map ----------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def test_the_map_shows_the_way_to_every_kind(scene):
     expected[0] = torch.tensor([4 / 8, -2 / 5, 1])
     expected[13] = torch.tensor([-3 / 8, 0, 1])
     expected[10] = torch.tensor([0, 0, 1])
-    close(town.look()["map"], expected.flatten().tolist())
+    close(town.observe()["map"], expected.flatten().tolist())
 
 
 def test_the_map_shows_the_nearest_place_of_a_kind(scene):
@@ -145,20 +145,20 @@ def test_the_map_shows_the_nearest_place_of_a_kind(scene):
     town.put(x=2, y=2)
     town.place("Bed", 0, 0, which=0)
     town.place("Bed", 4, 3, which=1)
-    close(town.look()["map"][:3], [2 / 5, 1 / 5, 1])
+    close(town.observe()["map"][:3], [2 / 5, 1 / 5, 1])
     town.place("Bed", 2, 1, which=2)
-    close(town.look()["map"][:3], [0, -1 / 5, 1])
+    close(town.observe()["map"][:3], [0, -1 / 5, 1])
     town.state.layout.x[:2], town.state.layout.y[:2] = -1000, -1000
-    close(town.look()["map"][:3], [0, -1 / 5, 1])
-    close(town.look()["map"][3:], [0] * 39)
+    close(town.observe()["map"][:3], [0, -1 / 5, 1])
+    close(town.observe()["map"][3:], [0] * 39)
 
 
 def test_every_agent_has_its_own_map(scene):
     town = scene(num_agents=2, **GROUPS)
     town.place("Bed", 4, 4)
     town.put(1, x=5, y=4)
-    close(town.look(0)["map"][:3], [0.5, 0.5, 1])
-    close(town.look(1)["map"][:3], [-1 / 8, 0, 1])
+    close(town.observe(0)["map"][:3], [0.5, 0.5, 1])
+    close(town.observe(1)["map"][:3], [-1 / 8, 0, 1])
 
 
 # --- the window -------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_every_agent_has_its_own_map(scene):
 def window(town, agent=0):
     """[rows, columns, channels]: kinds, other agent, wall."""
     side = 2 * town.rules.view + 1
-    picture = torch.tensor(town.look(agent)["window"])
+    picture = torch.tensor(town.observe(agent)["window"])
     assert picture.shape == (len(town.rules.kinds) + 2, side, side)
     return picture.permute(1, 2, 0)
 
@@ -246,8 +246,8 @@ def test_the_window_is_as_wide_as_the_level_says(scene, view):
 
 
 def test_fog_replaces_the_map(scene):
-    assert "window" not in scene(**GROUPS).look()
-    assert "map" not in scene("L4", **GROUPS).look()
+    assert "window" not in scene(**GROUPS).observe()
+    assert "map" not in scene("L4", **GROUPS).observe()
 
 
 # --- the others -------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def others(town, agent=0):
     """Rows of (x, y, there, *family, *cues), without what they did."""
     first, actions = 3 + (town.rules.family_size > 1), len(town.rules.action_names)
     size = first + actions + len(town.rules.cues)
-    values = town.look(agent)["others"]
+    values = town.observe(agent)["others"]
     rows = [values[start : start + size] for start in range(0, len(values), size)]
     return [[*row[:first], *row[first + actions :]] for row in rows]
 
@@ -268,8 +268,8 @@ def test_what_the_others_did_is_seen(scene):
     town.put(1, x=3, y=4)
     town.put(2, x=7, y=7)
     town.step("wait", "rest", "up")
-    assert town.look()["others"][3:11] == [0, 0, 0, 0, 0, 0, 1, 0]
-    assert not any(town.look()["others"][11:])
+    assert town.observe()["others"][3:11] == [0, 0, 0, 0, 0, 0, 1, 0]
+    assert not any(town.observe()["others"][11:])
 
 
 def test_the_others_are_sorted_nearest_first(scene):
@@ -310,7 +310,7 @@ def test_the_dead_are_not_seen(scene):
     town = scene("L8", num_agents=4, **GROUPS)
     town.put(slice(1, None), alive=False)
     town.put(cues=-1)
-    assert not any(town.look()["others"])
+    assert not any(town.observe()["others"])
 
 
 def test_another_is_seen_with_family_and_cues_and_an_empty_slot_is_all_zeros(scene):
@@ -331,7 +331,7 @@ def test_another_is_seen_with_family_and_cues_and_an_empty_slot_is_all_zeros(sce
 
 def named(town, key):
     """What is not 0 of an observation, by its words."""
-    words, values = town.env.names()["observation"][key], town.look()[key]
+    words, values = town.env.names()["observation"][key], town.observe()[key]
     return {word: pytest.approx(value) for word, value in zip(words, values, strict=True) if value}
 
 
@@ -434,7 +434,7 @@ def test_the_extremes_stay_between_minus_1_and_1(scene, level):
         town.set(all=level_of_all)
         town.at_hour(step)
         for agent in range(agents):
-            for name, value in town.look(agent).items():
+            for name, value in town.observe(agent).items():
                 if name != "others_number":
                     assert torch.tensor(value).float().abs().max() <= 1, name
 

@@ -453,7 +453,7 @@ def test_the_window_shows_residents(scene):
         options={"observation": "groups"},
     )
     town.put(1, x=2, y=1)
-    others = torch.tensor(town.look()["window"])[-2]
+    others = torch.tensor(town.observe()["window"])[-2]
     assert others.nonzero().tolist() == [[3, 4]]  # two to the right and one down of the middle
 
 

@@ -163,10 +163,10 @@ def test_the_dead_may_only_wait(scene):
     assert town.mask(1) == ALL
 
 
-def test_the_dead_may_only_keep_silent(scene):
+def test_the_dead_may_not_speak(scene):
     town = scene("L8", num_agents=4)
     town.put(1, alive=False)
-    heads = [town.look(agent)["action_mask"][8:] for agent in (0, 1)]
+    heads = [town.observe(agent)["action_mask"][8:] for agent in (0, 1)]
     assert heads == [[True] * 16, [True] + [False] * 15]
 
 
@@ -963,7 +963,7 @@ def test_cues_follow_the_meters_of_the_same_step(scene):
 def seen_cues(town, agent=0, slot=0):
     """Cues of the nearest visible other, without a family flag."""
     size = 3 + (town.rules.family_size > 1) + len(town.rules.action_names) + len(town.rules.cues)
-    entry = town.look(agent)["others"][slot * size : (slot + 1) * size]
+    entry = town.observe(agent)["others"][slot * size : (slot + 1) * size]
     bits = entry[size - len(town.rules.cues) :]
     return {name for name, bit in zip(town.rules.cues, bits, strict=True) if bit}
 
@@ -1022,12 +1022,12 @@ def families(scene):
 
 def messages(town, agent):
     """Symbols on the boards of the others in the family."""
-    rows = torch.tensor(town.look(agent)["messages"]).reshape(-1, town.rules.symbols)
+    rows = torch.tensor(town.observe(agent)["messages"]).reshape(-1, town.rules.symbols)
     assert (rows.sum(1) == 1).all()
     return rows.argmax(1).tolist()
 
 
-def test_messages_reach_the_family_and_nobody_else(families):
+def test_messages_reach_only_the_family(families):
     families.step(*[("wait", symbol) for symbol in (1, 2, 3, 0, 0, 0)])
     assert [messages(families, agent) for agent in range(6)] == [[2, 3], [3, 1], [1, 2], [0, 0], [0, 0], [0, 0]]
     families.step(*[("wait", symbol) for symbol in (1, 2, 3, 3, 1, 2)])
@@ -1047,7 +1047,7 @@ def test_posting_does_not_depend_on_a_legal_action(families):
     assert (families.state.tally.illegal == 1).all()
 
 
-def test_the_dead_are_silent(families):
+def test_the_dead_send_no_messages(families):
     families.step(*[("wait", 3)] * 6)
     families.set(1, energy=0.001)
     families.step(*[("wait", 2)] * 6)
@@ -1068,7 +1068,7 @@ def test_families_are_neighbors_in_number(scene):
     for agent, x in enumerate((0, 2, 3, 5)):
         town.put(agent, x=x)
     size = 3 + 1 + 8 + 12
-    family = [[town.look(agent)["others"][slot * size + 3] for slot in range(3)] for agent in range(4)]
+    family = [[town.observe(agent)["others"][slot * size + 3] for slot in range(3)] for agent in range(4)]
     assert family == [[1, 0, 0], [0, 1, 0], [0, 1, 0], [1, 0, 0]]
 
 
@@ -1148,7 +1148,7 @@ def test_sixty_four_agents_live_on_a_large_map():
     assert env.rollout(3)["agents", "observation"].shape[:3] == (2, 3, 64)
 
 
-def test_more_cues_than_can_be_told_apart_are_refused():
+def test_more_cues_than_can_be_distinguished_are_refused():
     cues = {f"cue{number:02}": Cue(any=["energy > 0.9"]) for number in range(25)}
     with pytest.raises(ValueError, match="25 cues: at most 24"):
         TownEnv(1, rules=dataclasses.replace(load_level("L6"), cues=cues))
@@ -1179,9 +1179,10 @@ def test_places_move_now_and_then_and_all_at_once(scene):
 # --- places that refuse ---------------------------------------------------------------------------------------------
 
 
-def test_a_place_that_wants_company_works_with_it_alone(scene):
+def test_a_place_that_requires_others_works_only_with_them(scene):
     """A step in the park gives 0.05 fitness; the visitor loses 0.002, and pays 0.005 of energy for the asking."""
-    town = scene("L3", num_agents=3, affordances={"Park": {"company": 1, "duration": 3, "price": 0.0}}, multi_tick=True)
+    park = {"others_required": 1, "duration": 3, "price": 0.0}
+    town = scene("L3", num_agents=3, affordances={"Park": park}, multi_tick=True)
     town.place("Park", 1, 1)
     town.set(all=0.5)
     town.put(0, x=1, y=1)
@@ -1197,7 +1198,7 @@ def test_a_place_that_wants_company_works_with_it_alone(scene):
     assert town.state.agents.refused[0, 0]
 
 
-def test_of_places_that_look_the_same_the_first_ones_work_and_nobody_sees_which(scene):
+def test_of_places_that_look_the_same_the_first_ones_work_and_no_agent_sees_which(scene):
     change = {"Bed": {"count": 3, "working": 1, "price": 0.0}}
     town = scene("L3", affordances=change)
     cells = [(1, 1), (3, 3), (5, 5)]
@@ -1241,7 +1242,7 @@ def test_places_trade_their_cells_within_their_kind_at_random_moments(scene):
     [
         ({"moves_every": 0}, "moves_every is 0: give at least 1 step"),
         ({"trades_every": 0}, "trades_every is 0: give at least 1 step"),
-        ({"affordances": {"Bed": {"company": -1}}}, "company is -1: give the number of others"),
+        ({"affordances": {"Bed": {"others_required": -1}}}, "others_required is -1: give 0 or more agents"),
         ({"affordances": {"Bed": {"working": 2}}}, "working is 2 of 1 places: give no more than there are"),
         ({"affordances": {"Bed": {"working": 1, "positions": [[0, 0]]}}}, "no positions, or everybody knows which"),
     ],
@@ -1251,7 +1252,7 @@ def test_places_that_refuse_must_be_possible(scene, changes, words):
         scene("L2", **changes)
 
 
-def test_slots_are_told_by_their_kind_and_by_whether_they_hold_a_place():
+def test_slots_are_known_by_their_kind_and_by_whether_they_hold_a_place():
     """Also by the way to them, from one edge of the widest map to the other."""
     rules = load_level("L4")
     slots = torch.arange(rules.num_slots + 1, dtype=torch.int32)

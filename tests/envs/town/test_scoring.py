@@ -102,7 +102,7 @@ def test_neuroticism_is_the_depth_of_the_lowest_fatal_meter(town):
 
 def test_the_character_is_shown_beside_and_neither_is_an_observation(town):
     place, plain = town(traits={"greed": 0.25}), TownEnv(1, level="L7", num_agents=2)
-    shown = place.look(0)
+    shown = place.observe(0)
     assert shown["character"] == place.state.traits[:, 0, 0].tolist()
     assert shown["character"][1] == 0.25
     assert shown["drives"] == [0.0] * 4
@@ -125,7 +125,7 @@ def test_drives_change_nothing_that_is_played():
     assert (b["next", "agents", "drives"] != 0).any()
 
 
-def test_what_was_owned_is_told_of_the_episode(town):
+def test_possessions_are_statistics_of_the_episode(town):
     place = town()
     place.set(0, money=0.2)
     place.set(1, money=0.6)

@@ -117,7 +117,7 @@ def test_rewards_that_were_hacked_can_still_be_hacked():
     assert parked["return_mean"] > 0.9 * parked["lifetime"]
 
 
-def test_no_player_owns_the_world_it_looks_at():
+def test_no_player_keeps_the_world_that_it_observes():
     """Else whatever moves, copies or saves the policy would do so with every town of its world."""
     env = TownEnv(2, level="L6")
     experts = {name: player for name, several in env.experts().items() for player in several}
@@ -168,7 +168,7 @@ def test_a_place_that_has_moved_is_forgotten_when_its_cell_is_seen(scene):
     assert update_knowledge(town.state, knowledge, town.rules).places.x[bed].item() == 7
 
 
-def test_it_looks_at_the_nearest_cell_that_it_has_not_seen_and_then_begins_anew(scene):
+def test_it_visits_the_nearest_unseen_cell_and_then_begins_anew(scene):
     town = scene("L4", width=5, height=4)
     knowledge = update_knowledge(town.state, nothing_known(town.state, town.rules), town.rules)
     assert knowledge.cells.reshape(4, 5).tolist() == [[True] * 3 + [False] * 2] * 3 + [[False] * 5]
@@ -212,7 +212,7 @@ def test_with_the_whole_map_in_sight_it_is_the_greedy_player(level, agents, make
         root = env.step_and_maybe_reset(greedy(root))[1]
 
 
-def test_who_does_not_know_looks_round_the_town(scene):
+def test_without_knowledge_it_explores_the_town(scene):
     town = scene("L4")
     town.set(all=0.9, energy=0.2)
     town.place("Bed", 0, 6)

@@ -1,5 +1,7 @@
 """Hindsight experience replay: which goals frames get, what they are worth then, what cannot be."""
 
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
@@ -125,19 +127,18 @@ class Reaching(gymnasium.Env):
         return bool(np.abs(achieved_goal - desired_goal).max() < 0.1)
 
 
-def test_goals_are_judged_one_by_one_where_a_world_takes_no_more():
-    env = VectorGymEnv(Reaching, 3)
-    achieved, desired = torch.tensor([[0.0, 0.0], [1.0, 1.0]]), torch.tensor([[2.0, 1.0], [1.0, 1.0]])
-    reward, terminated = env.goal_outcome(achieved, desired)
-    assert reward.tolist() == [[-2.0], [0.0]] and terminated.tolist() == [[False], [True]]
-    env.close()
-
-
-def test_goals_are_judged_at_once_where_a_world_can():
-    env = VectorGymEnv(FlipBits, 3, bits=4)
-    achieved, desired = torch.tensor([[0.0, 1, 0, 0], [1, 1, 1, 1]]), torch.tensor([[0.0, 1, 0, 0], [1, 1, 1, 0]])
-    reward, terminated = env.goal_outcome(achieved, desired)
-    assert reward.tolist() == [[0.0], [-1.0]] and terminated.tolist() == [[True], [False]]
+@pytest.mark.parametrize(
+    ("world", "achieved", "desired", "rewards"),
+    [
+        (Reaching, [[0.0, 0.0], [1.0, 1.0]], [[2.0, 1.0], [1.0, 1.0]], [[-2.0], [0.0]]),
+        (partial(FlipBits, bits=4), [[0.0, 1, 0, 0], [1, 1, 1, 1]], [[0.0, 1, 0, 0], [1, 1, 1, 0]], [[0.0], [-1.0]]),
+    ],
+    ids=["one by one", "at once"],
+)
+def test_goals_are_judged_as_the_world_takes_them(world, achieved, desired, rewards):
+    env = VectorGymEnv(world, 3)
+    reward, terminated = env.goal_outcome(torch.tensor(achieved), torch.tensor(desired))
+    assert reward.tolist() == rewards and terminated.tolist() == [[each == 0] for (each,) in rewards]
     env.close()
 
 

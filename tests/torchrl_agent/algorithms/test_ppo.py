@@ -69,7 +69,7 @@ def test_advantages_see_scaled_rewards():
     torch.testing.assert_close(data["advantage"].reshape(4, 2)[1, 0], expected, rtol=1e-3, atol=1e-3)
 
 
-def test_the_critic_may_look_in_pieces(monkeypatch):
+def test_the_critic_may_evaluate_in_pieces(monkeypatch):
     whole, _ = make_ppo(2, 4).advantages(hand_made_rollout())
     monkeypatch.setattr(actor_critic_module, "FRAMES_AT_ONCE", 3)
     pieces, _ = make_ppo(2, 4).advantages(hand_made_rollout())

@@ -95,7 +95,7 @@ def test_evaluate_shows_both_ways_of_acting(run, capsys):
     assert "ways" not in json.loads(lines(capsys.readouterr().out)[-1])
 
 
-def test_a_difference_between_ways_of_acting_is_told(capsys):
+def test_a_difference_between_ways_of_acting_is_reported(capsys):
     figures = {"episodes": 100, "return_mean": 10.0, "return_std": 5.0, "win_rate": 0.8}
     print_ways({"deterministic": {**figures, "win_rate": 0.01}, "stochastic": figures})
     table, printed = capsys.readouterr().out.rsplit("win_rate", 1)

@@ -77,7 +77,7 @@ def test_versions_against_pins(monkeypatch, package, version, ok):
         ("2.99.0", " (untested, tested with 2.11.0 and 2.13.0)"),
     ],
 )
-def test_a_version_is_told_beside_the_tested_ones(monkeypatch, version, words):
+def test_a_version_is_shown_beside_the_tested_ones(monkeypatch, version, words):
     monkeypatch.setitem(doctor.TESTED_VERSIONS, "torch", ["2.13.0", "2.11.0"])
     with_version(monkeypatch, version)
     assert doctor.check_version("torch", PINS).found == version + words

@@ -198,7 +198,7 @@ def test_a_file_that_is_not_what_was_saved_is_damaged(tmp_path, end):
     assert str(caught.value).endswith(f"{instead}.")
 
 
-def test_a_checkpoint_without_checksums_is_read_and_a_damaged_manifest_is_told(tmp_path):
+def test_a_checkpoint_without_checksums_is_read_and_a_damaged_manifest_is_reported(tmp_path):
     path = save(tmp_path, 1)
     manifest = path.with_suffix(".json")
     manifest.write_text(json.dumps({"format": 1}))  # as the last release wrote it

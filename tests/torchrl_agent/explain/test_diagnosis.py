@@ -29,9 +29,9 @@ def belief(log_std):
 def futures(states, rewards, dones):
     """Foreseen energy 0.5, money 0.4, a reward of 0.1 and no end in both steps; what came is given."""
     one = torch.zeros(1)
-    foreseen = torch.tensor([[0.5, 0.4], [0.5, 0.4]])
+    predicted = torch.tensor([[0.5, 0.4], [0.5, 0.4]])
     truth = (torch.tensor(states), torch.tensor(rewards), torch.tensor(dones))
-    return Futures(*[one] * 8, foreseen, torch.tensor([0.1, 0.1]), torch.tensor([0.1, 0.2]), *truth)
+    return Futures(*[one] * 8, predicted, torch.tensor([0.1, 0.1]), torch.tensor([0.1, 0.2]), *truth)
 
 
 def others(goal=(0.9, 0.1), true_goal=0, acts=0, meters=(0.5, 0.5)):
@@ -70,17 +70,17 @@ def test_wrong_futures_are_named():
     assert diagnose_futures(futures(*FINE), names) == []
     states = [[0.5, 0.4], [0.5, 0.1]]
     assert diagnose_futures(futures(states, *FINE[1:]), names) == [
-        "the world model foresaw money 0.40 2 steps later, it became 0.10"
+        "the world model predicted money 0.40 2 steps later, it became 0.10"
     ]
     assert diagnose_futures(futures(FINE[0], [0.1, -2.0], FINE[2]), names) == [
-        "the world model foresaw rewards of 0.20 over 2 steps, they were -1.90"
+        "the world model predicted rewards of 0.20 over 2 steps, they were -1.90"
     ]
     assert diagnose_futures(futures(*FINE[:2], [0.0, 1.0]), names) == [
         "the world model gave the end 2 steps later 20%, it came"
     ]
 
 
-def test_whom_it_attends_to_is_told_if_it_chooses():
+def test_whom_it_attends_to_is_named_if_it_chooses():
     for attention, shown in ((None, False), (torch.tensor([0.75]), True)):
         table = others_page(dataclasses.replace(others(), attention=attention), NAMES)[0]
         assert ("attention" in table.header) == shown
@@ -88,7 +88,7 @@ def test_whom_it_attends_to_is_told_if_it_chooses():
         assert len(table.rows[0]) == len(table.header)
 
 
-def test_the_steps_that_most_was_found_in_are_told_in_their_order():
+def test_the_steps_with_most_findings_are_listed_in_their_order():
     shares = torch.tensor([[0.1, 0.004, 0.4, 0.0, 0.496]])
     *_, line = others_page(dataclasses.replace(others(), found=shares), NAMES)
     assert line == "what agent 2 did in moments like this one, found again from: step 0 10%, step 2 40%, step 4 50%"
@@ -110,7 +110,7 @@ def test_a_guess_that_was_not_sure_was_not_wrong():
     assert diagnose_others(unsure, NAMES) == []
 
 
-def test_what_nobody_saw_was_not_misread():
+def test_what_was_not_seen_was_not_misread():
     assert len(diagnose_others(others(acts=1), NAMES)) == 1
     assert diagnose_others(others(acts=UNSEEN), NAMES) == []
 

@@ -118,7 +118,7 @@ def test_what_followed_is_what_the_episode_brought(town_run, thought, played):
     belief = thought.belief
     with torch.no_grad():
         dreamed = agent.world_model.imagine(belief.mean, belief.proprioception, actions)
-    torch.testing.assert_close(thought.futures.foreseen_states, dreamed["states"][0])
+    torch.testing.assert_close(thought.futures.predicted_states, dreamed["states"][0])
 
 
 def test_an_episode_ends_for_an_agent_with_its_death(town_run, monkeypatch):
@@ -170,7 +170,7 @@ def test_what_is_found_again_comes_from_the_steps_in_which_it_was_written(tmp_pa
 
 
 @pytest.mark.parametrize("labeled", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_resident_did_what_the_world_says_or_nobody_knows(labeled):
+def test_a_resident_did_what_the_world_says_or_it_is_unknown(labeled):
     """At four in the afternoon the friend sets out, who is agent 1 and learns nothing."""
     labels = [] if labeled else ["world.privileged=false", "model.social_model.coeff=0"]
     experiment = Experiment.load("others_tonight", "model.hidden_sizes=[16]", *EAGER, *labels)
@@ -244,7 +244,7 @@ def test_numbers_that_are_compared_have_as_many_decimals_as_show_how_they_differ
     assert len(set(shown)) == alike.numel()
 
 
-def test_a_goal_is_told_with_its_age_and_its_end(thought):
+def test_a_goal_is_shown_with_its_age_and_its_end(thought):
     def page(**changes):
         (section,) = (part for part in sections(of(**changes), []) if part.title.startswith("Policy"))
         return [part for part in section.body if isinstance(part, str)]
@@ -268,12 +268,12 @@ def test_a_goal_is_told_with_its_age_and_its_end(thought):
     assert held[2].startswith(f"if it chose now, by probability: {best} ")
 
 
-def test_own_state_has_a_panel_for_each_number_with_what_came_and_what_was_foreseen(thought):
+def test_own_state_has_a_panel_for_each_number_with_what_came_and_what_was_predicted(thought):
     panels = [panel for panel in figures(thought)["states"].axes if panel.lines]
     assert [panel.get_title() for panel in panels] == thought.belief.known_names
     for index, panel in enumerate(panels):
         for line, states in zip(
-            panel.lines, (thought.futures.true_states, thought.futures.foreseen_states), strict=True
+            panel.lines, (thought.futures.true_states, thought.futures.predicted_states), strict=True
         ):
             expected = torch.cat((thought.belief.proprioception[index : index + 1], states[:, index]))
             torch.testing.assert_close(torch.as_tensor(line.get_ydata()), expected)
@@ -284,10 +284,10 @@ def _tables(thought, title):
     return [part for part in section.body if isinstance(part, Table)]
 
 
-def test_another_world_and_silent_modules_are_opened_too(town_run, thought, capsys):
-    silent = explain(town_run, STEP, WORLD, AGENT, "cpu", overrides=["world.rules.max_steps=7"], ablated=["manager"])
-    assert silent.length == 7 and thought.length == 9
-    assert "ablated: manager" in as_text(silent, []) and "ablated" not in as_text(thought, [])
+def test_another_world_and_ablated_modules_are_explained_too(town_run, thought, capsys):
+    other = explain(town_run, STEP, WORLD, AGENT, "cpu", overrides=["world.rules.max_steps=7"], ablated=["manager"])
+    assert other.length == 7 and thought.length == 9
+    assert "ablated: manager" in as_text(other, []) and "ablated" not in as_text(thought, [])
     heard, unheard = (explain(town_run, 0, WORLD, AGENT, "cpu", ablated=names) for names in ([], ["manager"]))
     torch.testing.assert_close(heard.goal.probabilities, unheard.goal.probabilities)  # it thinks all the same
     assert not torch.equal(heard.probabilities[0], unheard.probabilities[0])
@@ -405,7 +405,7 @@ def test_a_page_without_a_picture_can_be_written(thought, tmp_path):
     assert write_page(blind, tmp_path / "page.html").read_text().count("data:image/png") == 4
 
 
-def test_what_is_seen_is_told_in_words_and_what_is_0_is_not(thought):
+def test_nonzero_observations_are_described_in_words(thought):
     (scene, *_) = sections(thought, [])
     for line in (line for line in scene.body if line.startswith("standing_on: ")):
         assert line in {f"standing_on: {place} 1.00, the rest 0" for place in thought.names.observation["standing_on"]}

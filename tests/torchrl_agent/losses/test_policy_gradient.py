@@ -134,7 +134,7 @@ def test_the_policy_gradient_critic_and_entropy_by_hand():
     assert losses["loss_entropy"].item() == pytest.approx(-0.1 * entropy, rel=1e-5)
 
 
-def test_the_entropy_is_told_also_where_it_counts_nothing():
+def test_the_entropy_is_reported_also_where_its_coefficient_is_0():
     losses = A2C(simple_agent(), A2CConfig(entropy_coeff=0.0), 1, EAGER).loss(one_frame(1, 0.5, 2.0))
     assert losses["entropy"].item() == pytest.approx(0.75 * math.log(4 / 3) + 0.25 * math.log(4), rel=1e-5)
     assert losses["loss_entropy"] == 0

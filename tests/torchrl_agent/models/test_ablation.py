@@ -14,7 +14,7 @@ from torchrl_agent.modules.perception import PerceptionConfig
 from torchrl_agent.modules.social_model import SocialModelConfig
 from torchrl_agent.modules.world_model import WorldModelConfig
 
-HEARD = {
+OUTPUTS = {
     "social_model": keys.SOCIAL_EMBEDDING,
     "world_model": keys.IMAGINATION_FEATURES,
     "manager": keys.GOAL_EMBEDDING,
@@ -42,8 +42,8 @@ def agent():
     return Agent(town(), config)
 
 
-def test_a_forecast_falls_silent_with_the_social_model():
-    model = WorldModelConfig(enabled=True, hidden_size=16, foresees_others=True)
+def test_a_forecast_is_ablated_with_the_social_model():
+    model = WorldModelConfig(enabled=True, hidden_size=16, predict_others=True)
     config = ModelConfig([16], memory="gru", world_model=model, social_model=SocialModelConfig(True, memory_size=6))
     agent = Agent(town(), config)
     assert play(agent)[0].get(keys.FORECAST).any()
@@ -69,20 +69,20 @@ def play(agent):
         return played.get(agent.group), agent.policy(following.clone()).get(agent.group), following.get(agent.group)
 
 
-@pytest.mark.parametrize("silent", HEARD)
-def test_what_a_module_tells_is_0_and_the_others_speak_on(agent, silent):
-    assert set(removable(agent)) == {*HEARD, "memory"}
-    with without(agent, [silent]):
+@pytest.mark.parametrize("ablated", OUTPUTS)
+def test_the_outputs_of_an_ablated_module_are_0_and_those_of_others_stay(agent, ablated):
+    assert set(removable(agent)) == {*OUTPUTS, "memory"}
+    with without(agent, [ablated]):
         first, second, _ = play(agent)
-    for name, key in HEARD.items():
+    for name, key in OUTPUTS.items():
         for step in (first, second):
-            assert bool(step.get(key).any()) is (name != silent)
+            assert bool(step.get(key).any()) is (name != ablated)
     again, *_ = play(agent)
-    assert again.get(HEARD[silent]).any(), "afterward it speaks again"
+    assert again.get(OUTPUTS[ablated]).any(), "afterward it is active again"
 
 
 @pytest.mark.slow
-def test_compiled_code_hears_who_falls_silent(agent):
+def test_compiled_code_follows_an_ablation(agent):
     env = agent.attach(town())
     root, policy = env.reset(), torch.compile(agent.policy, backend="eager")
     with torch.no_grad():

@@ -71,7 +71,7 @@ def test_layer_norm_standardizes_what_every_hidden_activation_reads(shared):
         torch.testing.assert_close(each.var(-1, correction=0), torch.ones(8), rtol=0, atol=0.01)
 
 
-def test_a_shared_trunk_is_counted_once_and_taught_by_both_heads():
+def test_a_shared_trunk_is_counted_once_and_learns_from_both_heads():
     agent = Agent(ArenaEnv(2), ModelConfig(hidden_sizes=[24, 16], shared_trunk=True))
     trunk = 32 * 24 + 24 + 24 * 16 + 16
     assert sum(p.numel() for p in agent.parameters()) == trunk + (16 * 5 + 5) + (16 * 1 + 1)

@@ -26,7 +26,7 @@ OTHERS = (
     "world.num_envs=4",
     "algorithm.rollout_steps=8",
     "tuned.ppo.minibatch_size=16",
-    "model.world_model.foresees_others=true",
+    "model.world_model.predict_others=true",
     "acceleration={step: false, advantages: false, update: false}",
 )
 
@@ -138,7 +138,7 @@ def test_an_agents_controller_acts_in_imagination_as_it_does_in_the_world(whole)
     assert not torch.allclose(dream[keys.LOGITS][..., 0, :], dream[keys.LOGITS][..., 4, :])
     kept = [keys.ACTION_MASK, *([keys.SOCIAL_EMBEDDING, keys.GOAL_EMBEDDING] if whole else [])]
     for key in kept:
-        assert torch.equal(dream[key][..., 4, :], lived[key]), "what nobody foresees stays"
+        assert torch.equal(dream[key][..., 4, :], lived[key]), "what nobody predicts stays"
 
 
 def test_without_beliefs_there_is_no_imagination():
@@ -146,9 +146,9 @@ def test_without_beliefs_there_is_no_imagination():
         controller(Agent(ArenaEnv(2), ModelConfig([16])))
 
 
-def test_a_model_that_dreams_of_others_carries_what_it_foresees_of_them_through_the_dream():
+def test_a_model_that_dreams_of_others_carries_what_it_predicts_of_them_through_the_dream():
     torch.manual_seed(0)
-    config = WorldModelConfig(enabled=True, hidden_size=16, foresees_others=True)
+    config = WorldModelConfig(enabled=True, hidden_size=16, predict_others=True)
     model = never_ends(WorldModel(6, 3, (4,), config, "silu", 0.9, forecast_size=5))
     check_env_specs(WorldModelEnv(model, (2,)), seed=0)
     start, action = beliefs(2).set(keys.FORECAST, torch.rand(2, 5)), torch.tensor([1, 3])
@@ -164,7 +164,7 @@ def test_a_model_that_dreams_of_others_carries_what_it_foresees_of_them_through_
 
 
 def test_a_dream_of_others_that_begins_without_them_is_refused():
-    config = WorldModelConfig(enabled=True, hidden_size=16, foresees_others=True)
+    config = WorldModelConfig(enabled=True, hidden_size=16, predict_others=True)
     env = WorldModelEnv(WorldModel(6, 3, (4,), config, "silu", 0.9, forecast_size=5), (2,))
     with pytest.raises(ValueError, match="begins with 'forecast' too"):
         env.reset(beliefs(2))
@@ -190,6 +190,6 @@ def test_an_agent_that_dreams_of_others_learns_and_plans():
     assert planned(learner.collector.collect()[-1]["agents"].exclude(keys.NEXT))[keys.PLAN, "actions"].shape[-1] == 5
 
 
-def test_nobody_can_dream_of_others_whom_it_does_not_read():
+def test_imagination_of_others_needs_the_social_model():
     with pytest.raises(ValueError, match=r"model.social_model.enabled=true"):
         Experiment.load("town_agent", *OTHERS, "model.social_model.enabled=false").make_learner()

@@ -332,7 +332,7 @@ def test_torchrls_collector_plays_an_agent_with_memory():
         assert data["agents", "cell"][~first].flatten(1).any(-1).all()
 
 
-def test_the_first_look_at_a_rollout_finds_the_policy_unchanged(kind):
+def test_the_first_update_of_a_rollout_finds_the_policy_unchanged(kind):
     learner = Experiment.load("town", *TOWN, f"model.memory={kind}").make_learner()
     rollout = learner.collector.collect()
     rows = agent_rows(rollout, "agents")

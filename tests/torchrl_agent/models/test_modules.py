@@ -234,7 +234,7 @@ def test_thoughts_learn_from_labels_although_they_were_recorded(learner, data):
     assert not any(name.startswith("auxiliary") and "heads" in name for name in learner.agent.state_dict())
 
 
-def test_modules_are_taught_with_their_share_of_a_minibatch():
+def test_modules_learn_from_their_fraction_of_a_minibatch():
     seen = {}
 
     class Spy(torch.nn.Module):
@@ -258,7 +258,7 @@ def test_modules_are_taught_with_their_share_of_a_minibatch():
 
 
 @pytest.mark.parametrize("module", ["world_model", "social_model"])
-def test_what_is_foreseen_changes_the_belief_only_if_it_is_asked_to(module):
+def test_what_is_predicted_changes_the_belief_only_if_it_is_asked_to(module):
     found = []
     for shapes in (False, True):
         learner, data = played(f"model.{module}.shapes_perception={shapes}", "model.perception.prediction_coeff=0")
@@ -287,7 +287,7 @@ def test_every_part_of_what_the_controller_reads_has_its_own_gate():
     assert join(TensorDict({name: torch.ones(1, 1) for name in "abc"}, [1]))[keys.FEATURES].tolist() == [[1, 0.5, 2]]
 
 
-def test_the_first_look_at_a_rollout_finds_the_policy_and_its_goals_unchanged(learner, data):
+def test_the_first_update_of_a_rollout_finds_the_policy_and_its_goals_unchanged(learner, data):
     with set_recurrent_mode(True):
         losses = learner.algorithm.loss(data)
         goal = learner.agent.encoder(data.copy())[keys.GOAL]
@@ -318,7 +318,7 @@ def test_a_module_that_is_off_is_not_there():
     assert set(agent.memory) == {"hidden"}
 
 
-def test_a_single_agent_world_has_all_but_company():
+def test_a_single_agent_world_has_all_modules_but_the_social_model():
     env = ArenaEnv(3, observation="dict")
     modules = {"world_model": WorldModelConfig(enabled=True), "perception": PerceptionConfig(belief_size=8)}
     agent = Agent(env, ModelConfig([16], memory="lstm", **modules))
@@ -376,7 +376,7 @@ def test_the_prediction_is_of_the_next_observation_of_the_same_episode(ended, er
     with torch.no_grad():
         for parameter in loss.predictor.parameters():
             parameter.zero_()
-        loss.predictor[-1].bias.fill_(5.0)  # foresees 5 whatever is believed
+        loss.predictor[-1].bias.fill_(5.0)  # predicts 5 whatever is believed
     data = TensorDict(
         {keys.NORMALIZED: torch.tensor([[[1.0], [2.0], [4.0]]]), "action": torch.zeros(1, 3).long()}, [1, 3]
     )
@@ -490,8 +490,8 @@ def test_logits_gain_what_imagination_promises(weight, gained):
     logits = torch.tensor([0.2, 0.2, 0.2, 7.0])  # the last one is another head's
     seen = PolicyImprovement(weight)(TensorDict({keys.LOGITS: logits, keys.IMAGINATION_FEATURES: imagined.flatten()}))
     torch.testing.assert_close(seen[keys.LOGITS], torch.tensor([0.2 + gained, 0.2 - gained, 0.2, 7.0]))
-    silent = PolicyImprovement(weight)(TensorDict({keys.LOGITS: logits, keys.IMAGINATION_FEATURES: torch.zeros(9)}))
-    assert torch.equal(silent[keys.LOGITS], logits), "without the world model it is the controller's policy"
+    unchanged = PolicyImprovement(weight)(TensorDict({keys.LOGITS: logits, keys.IMAGINATION_FEATURES: torch.zeros(9)}))
+    assert torch.equal(unchanged[keys.LOGITS], logits), "without the world model it is the controller's policy"
 
 
 @pytest.mark.parametrize("settings", [{"improvement": -1.0}, {"improvement": 1.0, "candidates": 0}])
@@ -579,14 +579,14 @@ def two_frames(model, ended, died):
     return data
 
 
-def test_nothing_is_foreseen_beyond_an_episodes_end(model):
-    model.config.stride = 2  # what is foreseen starts from the first frame only
+def test_nothing_is_predicted_beyond_an_episodes_end(model):
+    model.config.stride = 2  # what is predicted starts from the first frame only
     loss = WorldModelLoss(model)
     assert loss(two_frames(model, False, False))["loss_world_state"].item() > 1
     assert loss(two_frames(model, True, True))["loss_world_state"].item() == 0
 
 
-def test_every_foreseen_step_learns_from_its_own_frame(model):
+def test_every_predicted_step_learns_from_its_own_frame(model):
     """Two heads say that all becomes less by 0.1 and that rewards are -1, two say the contrary: in the mean nothing
     changes. Ends have a chance of one half, and values are 0.
     """
@@ -627,8 +627,8 @@ def test_only_a_death_is_an_end_not_a_time_limit(model, died, cross_entropy):
     assert found == pytest.approx(model.config.coeff * cross_entropy, rel=1e-5)
 
 
-@pytest.mark.parametrize(("ended", "foreseen"), [(False, (0.5 - 2.0) ** 2), (True, 0.0)])
-def test_values_are_taught_where_they_are_foreseen(model, ended, foreseen):
+@pytest.mark.parametrize(("ended", "predicted"), [(False, (0.5 - 2.0) ** 2), (True, 0.0)])
+def test_values_learn_where_they_are_predicted(model, ended, predicted):
     model.config.stride = 2
     with torch.no_grad():
         model.value[-1].weight.zero_()
@@ -637,9 +637,9 @@ def test_values_are_taught_where_they_are_foreseen(model, ended, foreseen):
     data["value_target"] = symexp(torch.tensor([[[1.0], [2.0]]]))
     seen = (
         (0.5 - 1.0) ** 2 + (0.5 - 2.0) ** 2
-    ) / 2  # of both frames, beside that of the second as the first foresees it
+    ) / 2  # of both frames, beside that of the second as the first predicts it
     found = WorldModelLoss(model)(data)["loss_world_value"].item()
-    assert found == pytest.approx(model.config.coeff * (seen + foreseen), rel=1e-5)
+    assert found == pytest.approx(model.config.coeff * (seen + predicted), rel=1e-5)
 
 
 def test_what_dreams_promised_is_compared_with_what_came(model):
@@ -786,7 +786,7 @@ def test_a_new_episode_begins_among_strangers():
 
 
 @pytest.mark.parametrize("associations", [0, 3])
-def test_nobody_is_thought_of_by_what_an_earlier_episode_left(associations):
+def test_no_other_is_read_by_associations_of_an_earlier_episode(associations):
     env = town(rules={"sight": 14})
     agent = Agent(env, whole(associations))
     root, thoughts = agent.attach(env).reset()["agents"], []

@@ -189,7 +189,7 @@ def learned(learner, rollout):
 
 
 DREAMING_OF_OTHERS = (
-    "model={social_model: {pooling: attention, associations: 4}, world_model: {foresees_others: true}}",
+    "model={social_model: {pooling: attention, associations: 4}, world_model: {predict_others: true}}",
 )
 
 

@@ -225,7 +225,7 @@ def test_norms_of_parameters_in_parts_are_those_of_the_whole_by_one_reduction(mo
 @pytest.mark.parametrize(
     ("terms", "named"), [({}, "nothing"), ({"kl": torch.zeros(()), "error": torch.ones(())}, "kl, error")]
 )
-def test_a_loss_without_terms_is_told(terms, named):
+def test_a_loss_without_terms_is_an_error(terms, named):
     weight = nn.Parameter(torch.ones(()))
     updater = Updater(lambda _: TensorDict(terms), sgd([weight]), [[weight]], {weight: "slope"}, max_grad_norm=1.0)
     with pytest.raises(ValueError, match=rf"loss gives {named}: let its forward return .* at least one loss_\*"):

@@ -34,7 +34,7 @@ def test_the_worst_quarter_copies_the_best_quarter():
     assert drawn == {(2, 2), (2, 5), (5, 2), (5, 5)}
 
 
-def test_nobody_is_replaced_for_a_lead_within_the_margin():
+def test_no_member_is_replaced_for_a_lead_within_the_margin():
     fitness = torch.tensor([1.00, 1.01, 1.02, 1.03])
     spread = fitness.std(correction=0).item()
     lead = 0.03 / spread
@@ -54,7 +54,7 @@ def test_who_was_not_judged_is_neither_replaced_nor_copied():
     assert pbt(few, rng()).tolist() == list(range(8))
 
 
-def test_an_infinite_fitness_stops_nobody():
+def test_an_infinite_fitness_stops_no_member():
     assert pbt(torch.tensor([1.0, 2.0, 3.0, math.inf]), rng()).tolist() == [3, 1, 2, 3]
     assert pbt(torch.tensor([-math.inf, 2.0, 3.0, 4.0]), rng()).tolist() == [3, 1, 2, 3]
 
@@ -142,7 +142,7 @@ def mutate_once(value, gene, way):
     return min(max(moved, gene.low), gene.high)
 
 
-def test_looks_come_when_they_are_due_and_copies_have_a_time_of_grace():
+def test_evolution_steps_come_when_they_are_due_and_copies_have_a_time_of_grace():
     one = evolution(warmup=300, grace=150)
     assert next(frames for frames in range(0, 1000, 50) if one.is_due(frames)) == 300
     one.step(300, torch.arange(8.0))

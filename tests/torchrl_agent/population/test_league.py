@@ -137,7 +137,7 @@ def test_ratings_are_anchored_at_the_first_scripted_player_that_is_met():
     assert learner.best() == 0
 
 
-def test_games_in_which_somebody_was_replaced_do_not_count():
+def test_games_in_which_a_member_was_replaced_do_not_count():
     learner = learner_of("population.members=2", "league.slots=1")
     finished = {"win": torch.ones(3), "draw": torch.zeros(3)}
     worlds = torch.tensor([0, 1, 0])
@@ -339,7 +339,7 @@ def test_copies_snapshots_draws_and_exploiters_compile_nothing_anew():
     assert learner.modes() == {"rollout": "compiled", "update": "compiled"}
 
 
-def test_a_broken_member_changes_nobody_elses_answers():
+def test_a_broken_member_changes_no_other_members_answers():
     learner = learner_of()
     learner.algorithm.stack.flat.data[1] = torch.nan
     answers = learner.algorithm.agent.policy(learner.collector.root.copy())["agents", "logits"]

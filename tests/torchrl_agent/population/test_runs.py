@@ -62,7 +62,7 @@ def test_the_tables_agree_with_each_other_and_with_the_checkpoint(run):
     state = load_checkpoint(find_checkpoint(run))
     last = rows_of(run / "metrics.csv")[-1]
     assert float(last["population/copies"]) == len(lineage)
-    assert float(last["population/looks"]) == len(steps)
+    assert float(last["population/evolution_steps"]) == len(steps)
     assert len(state["evolution"]["steps"]) == len(steps)
     assert float(last[f"genes/{ENTROPY}_high"]) == pytest.approx(state["evolution"]["genes"][ENTROPY].max().item())
 
@@ -110,7 +110,7 @@ def test_the_model_card_names_the_members_their_genes_and_what_was_copied(run):
         assert f"| [{member}](members/{member:02d}) | {line} |" in card
     steps = len(rows_of(run / "members.csv")) // 4
     copies = len(rows_of(run / "lineage.csv"))
-    assert f"judged {steps} times ([members.csv](members.csv)), and {copies} were replaced" in card
+    assert f"After {steps} evolution steps ([members.csv](members.csv)), {copies} were replaced" in card
     assert "](lineage.png)" in card and (run / "lineage.png").is_file()
 
 
@@ -236,7 +236,7 @@ def test_fitness_is_the_mean_of_whole_episodes(tmp_path):
     assert fitness[1:].isnan().all(), "one whole episode is too few, and so is none"
 
 
-def test_a_member_that_broke_stops_nobody_and_is_replaced(tmp_path, caplog):
+def test_a_member_that_broke_stops_no_other_and_is_replaced(tmp_path, caplog):
     short = ["population.every=512", "world.rules={max_steps: 50}", "population.evolve=none", "total_frames=4096"]
     overrides = [word for word in PBT if not word.startswith(("population.every", "population.evolve", "world.rules"))]
     learner = smoke(tmp_path, *overrides, *short).make_learner()

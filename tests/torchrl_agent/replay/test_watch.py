@@ -80,7 +80,7 @@ def test_a_checkpoint_is_recorded_once_and_the_newest_are_kept(run, watcher, mon
     assert recorded == names and list(watcher.replays) == names[2:]
 
 
-def test_a_checkpoint_that_cannot_be_recorded_is_told(run, watcher):
+def test_a_checkpoint_that_cannot_be_recorded_is_reported(run, watcher):
     (run / "config.yaml").write_text("color: green\n")
     (run / "checkpoints" / "checkpoint_5.pt").touch()
     watcher.record_newest()

@@ -41,14 +41,14 @@ def test_a_checkout_tells_its_commit_and_changes(repository):
     assert "+schön" in state["changes"]
 
 
-def test_a_repository_around_the_installed_code_is_nobodys_business(repository, monkeypatch):
+def test_a_repository_around_the_installed_code_is_not_recorded(repository, monkeypatch):
     installed_from(monkeypatch, None)
     packages = repository / ".venv" / "site-packages"
     (packages / "torchrl_agent").mkdir(parents=True)
     assert code_state(packages) == {}
 
 
-def test_the_commit_that_pip_installed_is_told(tmp_path, monkeypatch):
+def test_the_commit_that_pip_installed_is_recorded(tmp_path, monkeypatch):
     origin = {"url": "https://example.org/it.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
     installed_from(monkeypatch, json.dumps(origin))
     assert code_state(tmp_path) == {"commit": "abc"}

@@ -36,7 +36,7 @@ def lines(figure, color):
     return [tuple(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in drawn]
 
 
-def test_looks_and_births_are_read(run):
+def test_evolution_steps_and_births_are_read(run):
     lineage = read_lineage(run)
     assert lineage.frames == [100, 200]
     assert lineage.fitness[1] == FITNESS[200]

@@ -100,7 +100,7 @@ def test_output_that_cannot_be_written_is_a_sentence(monkeypatch, capsys):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes break otherwise there")
-def test_output_that_nobody_reads_ends_the_command_quietly(monkeypatch, capsys):
+def test_output_that_is_not_read_ends_the_command_without_an_error(monkeypatch, capsys):
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as stream:

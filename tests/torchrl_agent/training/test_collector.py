@@ -451,7 +451,7 @@ def test_fewer_last_values_are_the_same_advantages(overrides):
     assert truncations >= 16
 
 
-def test_rollouts_that_may_be_truncated_twice_are_told():
+def test_rollouts_that_may_be_truncated_twice_are_reported():
     short = Experiment.load(
         "smoke", "world.rules={max_steps: 7}", "algorithm.rollout_steps=8", "device=cpu", *UNCOMPILED[:1]
     )

@@ -58,11 +58,11 @@ def governor(algorithm):
     """Ten iterations old, in which nothing changed."""
     watch = Governor(GovernorConfig(warmup=4, memory=50, patience=3), algorithm, window=100)
     for _ in range(10):
-        look(watch)
+        judge_next(watch)
     return watch
 
 
-def look(watch, **changes):
+def judge_next(watch, **changes):
     """The signs of one iteration (``gradient`` is the actor's), and the longest row of bad ones."""
     values = {**WELL, **changes}
     values["grad_norm/actor"] = values.pop("gradient", WELL["grad_norm/actor"])
@@ -77,7 +77,7 @@ def look(watch, **changes):
 def test_the_history_is_a_plain_mean_at_first_and_a_moving_one_later(algorithm):
     watch = Governor(GovernorConfig(warmup=3, memory=2, threshold=1e6), algorithm, window=100)
     for entropy in (1.0, 2.0, 4.0):
-        look(watch, entropy=entropy)
+        judge_next(watch, entropy=entropy)
     place = watch.signs.names.index("entropy")
     history = {name: value[place].item() for name, value in watch.signs.history.items()}
     sigma = math.sqrt(math.pi / 2)
@@ -88,7 +88,7 @@ def test_the_history_is_a_plain_mean_at_first_and_a_moving_one_later(algorithm):
 
 
 def test_what_is_usual_is_not_bad(governor):
-    found = look(governor)
+    found = judge_next(governor)
     signs = ("return", "loss_critic", "explained_variance", "entropy", "grad_norm/actor", "max_ratio", "min_ratio")
     assert found == {**dict.fromkeys(signs, 0.0), "bad_in_row": 0.0}
 
@@ -121,7 +121,7 @@ def test_what_is_usual_is_not_bad(governor):
 )
 def test_a_sign_is_bad_far_from_its_history_toward_the_worse(governor, change, bad):
     name = {"gradient": "grad_norm/actor", "average": "return"}.get(next(iter(change)), next(iter(change)))
-    found = look(governor, **change)
+    found = judge_next(governor, **change)
     assert found["bad_in_row"] == bad
     if "average" not in change or len(change) == 1:
         assert (found[name] > 6) == bad
@@ -130,14 +130,14 @@ def test_a_sign_is_bad_far_from_its_history_toward_the_worse(governor, change, b
 def test_a_sign_that_always_moves_may_move_further(algorithm):
     watch = Governor(GovernorConfig(warmup=4), algorithm, window=100)
     for iteration in range(40):
-        assert look(watch, entropy=1.0 + (-1) ** iteration * 0.2)["bad_in_row"] == 0
-    assert look(watch, entropy=0.2)["bad_in_row"] == 0  # 0.8 from its mean, where 0.2 is usual
-    assert look(watch, entropy=-0.7)["bad_in_row"] == 1
+        assert judge_next(watch, entropy=1.0 + (-1) ** iteration * 0.2)["bad_in_row"] == 0
+    assert judge_next(watch, entropy=0.2)["bad_in_row"] == 0  # 0.8 from its mean, where 0.2 is usual
+    assert judge_next(watch, entropy=-0.7)["bad_in_row"] == 1
 
 
 def test_what_is_bad_does_not_become_usual(governor):
     before = copies(governor.signs.history)
-    look(governor, loss_critic=1e30, entropy=math.nan)
+    judge_next(governor, loss_critic=1e30, entropy=math.nan)
     after = governor.signs.history
     changed = [
         name
@@ -146,13 +146,13 @@ def test_what_is_bad_does_not_become_usual(governor):
     ]
     assert set(changed) == set(governor.signs.names) - {"loss_critic", "entropy"}
     assert torch.equal(before["mean"], after["mean"])
-    look(governor, loss_critic=1e30, average=200.0)  # excused: it moves the history as far as the threshold
+    judge_next(governor, loss_critic=1e30, average=200.0)  # excused: it moves the history as far as the threshold
     place = governor.signs.names.index("loss_critic")
     assert (after["mean"] - before["mean"])[place].item() == pytest.approx(math.log(5) / 11, rel=1e-4)
 
 
 def test_only_a_row_of_bad_iterations_is_a_row(governor):
-    rows = [look(governor, entropy=entropy)["bad_in_row"] for entropy in (0.0, 0.0, 1.0, 0.0)]
+    rows = [judge_next(governor, entropy=entropy)["bad_in_row"] for entropy in (0.0, 0.0, 1.0, 0.0)]
     assert rows == [1, 2, 0, 1]
 
 

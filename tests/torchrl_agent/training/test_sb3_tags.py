@@ -65,7 +65,7 @@ def sb3_metrics(agent, data, config):
 
 
 @pytest.mark.parametrize("world", ["CartPole-v1", "Pendulum-v1"])
-def test_what_is_told_of_an_update_is_what_stable_baselines3_would_tell(world):
+def test_metrics_of_an_update_equal_those_of_stable_baselines3(world):
     torch.manual_seed(0)
     env = GymEnv(world, num_envs=4, categorical_action_encoding=True)
     env.set_seed(0)

@@ -159,5 +159,7 @@ def _as_inputs(traced: fx.GraphModule) -> list[Tensor]:
         node.replace_all_uses_with(captured[id(value)][0])
     for node in [node for node in graph.nodes if node.op == "get_attr"]:
         graph.erase_node(node)
+    for name in traced.state_dict():  # Inductor would make them inputs once more, and each call would untie the two
+        delattr(traced, name)
     traced.recompile()
     return [value for _, value in captured.values()]

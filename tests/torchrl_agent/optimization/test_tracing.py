@@ -44,6 +44,7 @@ def test_a_program_uses_and_changes_tensors_in_place(interpreted):
     found, now = function(frames(1.0, 1.0))
     assert (found["doubled"].tolist(), now.item(), total.item()) == ([3.0, 3.0], 12.0, 12.0)
     assert len(interpreted) == 1
+    assert not interpreted[0].state_dict()  # or they would be inputs twice
     assert not found["doubled"].requires_grad
 
 

@@ -2,6 +2,7 @@
 are; the slow ones generate code.
 """
 
+import copy
 import logging
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from torchrl_agent import Experiment
-from torchrl_agent.optimization import tracing
+from torchrl_agent.optimization import traced_updater, tracing
 from torchrl_agent.optimization.tracing import TracedFunction
 
 
@@ -141,6 +142,13 @@ def assert_same_agents(eager, traced):
             )
 
 
+@pytest.fixture(params=[0, 10_000], ids=["fused", "flat"])
+def least_fused(request, monkeypatch):
+    """Both ways to make the optimizer's step."""
+    monkeypatch.setattr(traced_updater, "LEAST_FUSED", request.param)
+
+
+@pytest.mark.usefixtures("least_fused")
 @pytest.mark.parametrize("case", CASES)
 def test_an_update_in_one_program_is_the_same(case, interpreted, caplog):
     eager, traced = make_learner(case, False), make_learner(case, True)
@@ -154,12 +162,13 @@ def test_an_update_in_one_program_is_the_same(case, interpreted, caplog):
     assert_same_agents(eager, traced)
 
 
+@pytest.mark.usefixtures("least_fused")
 @pytest.mark.parametrize("case", ["ppo", "sac"])
 def test_a_checkpoint_goes_on_with_the_program_and_without(case, interpreted):
     eager, traced = make_learner(case, False), make_learner(case, True)
     learn(eager, traced, 2)
-    states = eager.state_dict(), traced.state_dict()
-    eager, traced = make_learner(case, False), make_learner(case, True)
+    states = copy.deepcopy((eager.state_dict(), traced.state_dict()))
+    learn(eager, traced, 1)
     eager.load_state_dict(states[1])
     traced.load_state_dict(states[0])
     learn(eager, traced, 2)
@@ -167,6 +176,7 @@ def test_a_checkpoint_goes_on_with_the_program_and_without(case, interpreted):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("least_fused")
 @pytest.mark.parametrize("case", ["ppo", "dqn"])
 def test_generated_code_learns_the_same(case):
     eager, traced = make_learner(case, False), make_learner(case, True)

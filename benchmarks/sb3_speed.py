@@ -21,6 +21,7 @@ from torchrl_agent.core.tables import aligned
 
 OURS, THEIRS = "torchrl_agent", "stable_baselines3"
 SMALL = ["model.hidden_sizes=[64,64]", "model.activation=tanh"]
+WIDE = ["model.hidden_sizes=[256,256]", "model.activation=relu"]
 PICTURE = [
     *("model.hidden_sizes=[]", "model.activation=relu", "model.normalize_observations=false"),
     *("algorithm.scale_rewards=false", "model.perception.plain=true", "model.perception.embedding_size=128"),
@@ -63,9 +64,9 @@ CASES = {
     "hopper_ppo_1": Case("gym:Hopper-v5", "ppo", 1, SMALL),
     "hopper_ppo_16": Case("gym:Hopper-v5", "ppo", 16, SMALL),
     "door_key_ppo_16": Case("minigrid:MiniGrid-DoorKey-5x5-v0", "ppo", 16, SMALL, "door_key_ppo"),
-    "pong_ppo_4": Case("ale:ALE/Pong-v5", "ppo", 4, ["model.hidden_sizes=[512]"], "pong"),
-    "half_cheetah_sac_1": Case("gym:HalfCheetah-v5", "sac", 1, ["model.hidden_sizes=[256,256]"]),
-    "pendulum_td3_1": Case("gym:Pendulum-v1", "td3", 1, ["model.hidden_sizes=[256,256]"]),
+    "pong_ppo_4": Case("ale:ALE/Pong-v5", "ppo", 4, ["model.hidden_sizes=[512]", "model.activation=relu"], "pong"),
+    "half_cheetah_sac_1": Case("gym:HalfCheetah-v5", "sac", 1, WIDE),
+    "pendulum_td3_1": Case("gym:Pendulum-v1", "td3", 1, WIDE),
 }
 PPO_FRAMES, PPO_MINIBATCH, PPO_EPOCHS = 2048, 64, 10
 DQN_BATCH, DQN_EVERY = 32, 4

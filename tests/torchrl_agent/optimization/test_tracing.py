@@ -53,6 +53,8 @@ def test_each_shape_has_a_program_of_its_own(interpreted):
     function = TracedFunction("the mean", lambda tensordict: tensordict["x"].mean(), True)
     assert [function(frames(*map(float, range(count)))).item() for count in (2, 3, 2)] == [0.5, 1.0, 0.5]
     assert len(interpreted) == 2
+    assert function(TensorDict({"x": torch.arange(6.0)[::2]}, [3])).item() == 2.0  # of another layout
+    assert len(interpreted) == 3
 
 
 def test_a_function_inside_a_traced_one_is_part_of_it(interpreted):

@@ -1,7 +1,8 @@
 """Training speed in small worlds on the host, beside Stable-Baselines3 with the same hyperparameters.
 
 Both sides train in one process with one thread, in turns: a round of one, a round of the other. Speeds are frames per
-second of processor time, without the first round of each side, which compiles. The world's own step is timed alone, on
+second of processor time, without the first round of each side, which compiles; from how many frames on compiling pays
+is computed. The world's own step is timed alone, on
 Stable-Baselines3's vector environment with random actions, so that what is left is each side's own cost.
 """
 
@@ -73,8 +74,8 @@ DQN_BATCH, DQN_EVERY = 32, 4
 OFF_POLICY_BATCH, STARTS = 256, 1000
 
 
-def ours(case: Case, overrides: list[str]) -> Iterator[int]:
-    """Train in a case; yields the number of frames of each iteration."""
+def ours(case: Case, overrides: list[str]) -> Iterator[tuple[int, float]]:
+    """Train in a case; yields the number of frames of each iteration, and the seconds spent compiling so far."""
     from torchrl_agent import Experiment
     from torchrl_agent.loop import learn
     from torchrl_agent.trust.targets import calling
@@ -121,7 +122,7 @@ def ours(case: Case, overrides: list[str]) -> Iterator[int]:
         )
     frames = 0
     for iteration in learn(experiment):
-        yield iteration.frames - frames
+        yield iteration.frames - frames, iteration.learner.compile_seconds
         frames = iteration.frames
 
 
@@ -203,7 +204,9 @@ def speeds(turns: dict[str, Callable[[], int]], rounds: int, seconds: float) -> 
 
 
 def compare(name: str, rounds: int, seconds: float, overrides: list[str]) -> dict[str, Any]:
-    """Return the speeds of a case, their ratio by rounds, and each side's own microseconds per frame."""
+    """Return the speeds of a case, their ratio by rounds, the number of frames after which ours is ahead although it
+    compiles (None for never), and each side's own microseconds per frame.
+    """
     case = CASES[name]
     torch.manual_seed(0)
     model, at_once = theirs(case)
@@ -218,13 +221,17 @@ def compare(name: str, rounds: int, seconds: float, overrides: list[str]) -> dic
         model.learn(STARTS + case.num_envs)
         frames = 0
         while frames <= STARTS:
-            frames += next(iterations)
-    found = speeds({OURS: lambda: next(iterations), THEIRS: learn_there}, rounds, seconds)
+            frames += next(iterations)[0]
+    found = speeds({OURS: lambda: next(iterations)[0], THEIRS: learn_there}, rounds, seconds)
     world = world_seconds(case, seconds / 2)
+    compiling = next(iterations)[1]
+    own, other = (median(found[side]) for side in (OURS, THEIRS))
     ratios = sorted(own / other for own, other in zip(found[OURS], found[THEIRS], strict=True))
     return {
         "frames_per_second": {side: round(median(values)) for side, values in found.items()},
         "ratio": {"median": median(ratios), "low": ratios[0], "high": ratios[-1]},
+        "compile_seconds": compiling,
+        "ahead_after_frames": compiling / (1 / other - 1 / own) if own > other else None,
         "world_microseconds": 1e6 * world,
         "own_microseconds": {side: 1e6 * (1 / median(values) - world) for side, values in found.items()},
     }

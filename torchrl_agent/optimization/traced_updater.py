@@ -78,7 +78,7 @@ class TracedUpdater(Updater):
             return self.flat.step(gradients, self.max_grad_norm, wanted)
         pairs = zip(self.parameters, gradients, strict=True)
         given = {each: gradient.clone() for each, gradient in pairs if gradient is not None}  # two may share one
-        norms = self.clip(given)
+        norms = self._clip_gradients(given)
         made = wanted & norms["grad_norm"].isfinite()
         fused_step(self.optimizer, given, made)
         return norms, made

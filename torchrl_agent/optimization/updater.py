@@ -139,7 +139,7 @@ class Updater:
             loss, metrics = self._of_all_ranks(loss, metrics)
         self.grad_scaler.unscale_(self.optimizer)
         learning = [parameter for part in self.parts for parameter in part]
-        norms = self.clip({each: each.grad for each in learning if each.grad is not None})
+        norms = self._clip_gradients({each: each.grad for each in learning if each.grad is not None})
 
         loss_finite, norm_finite = loss.isfinite(), norms["grad_norm"].isfinite()
         # gradients that are scaled up may overflow, and the scaler then halves its scale; get_scale() would wait
@@ -167,7 +167,7 @@ class Updater:
             )
         return total, metrics
 
-    def clip(self, gradients: Mapping[nn.Parameter, Tensor]) -> dict[str, Tensor]:
+    def _clip_gradients(self, gradients: Mapping[nn.Parameter, Tensor]) -> dict[str, Tensor]:
         """Clip the gradients of each group in place by the group's own norm, as large ones would otherwise scale down
         the others; returns the norms before clipping: ``grad_norm`` of all and ``grad_norm/<module>`` of each module.
         """

@@ -1,7 +1,8 @@
 """Training speed in small worlds on the host, beside Stable-Baselines3 with the same hyperparameters.
 
 Both sides train in one process with one thread, in turns: a round of one, a round of the other. Speeds are frames per
-second of processor time, without the first round of each side, which compiles. The world's own step is timed alone, on
+second of processor time, without the first round of each side, which compiles; from how many frames on compiling pays
+is computed. The world's own step is timed alone, on
 Stable-Baselines3's vector environment with random actions, so that what is left is each side's own cost.
 """
 
@@ -15,16 +16,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from torchrl_agent.core.tables import aligned
 
 OURS, THEIRS = "torchrl_agent", "stable_baselines3"
 SMALL = ["model.hidden_sizes=[64,64]", "model.activation=tanh"]
+WIDE = ["model.hidden_sizes=[256,256]", "model.activation=relu"]
 PICTURE = [
-    "model.hidden_sizes=[64]",
-    *(f"model.perception.{key}" for key in ("channels=16", "embedding_size=128", "belief_size=128")),
+    *("model.hidden_sizes=[]", "model.activation=relu", "model.normalize_observations=false"),
+    *("algorithm.scale_rewards=false", "model.perception.plain=true", "model.perception.embedding_size=128"),
+    "model.perception.encoders.observation={_target_: benchmarks.sb3_speed.Encoder}",
 ]
-"""About as many products as the network of Young and Tian (2019) on the other side has."""
+"""The network of Young and Tian (2019) and pictures and rewards as they are, as on the other side."""
+
+
+class Encoder(nn.Sequential):
+    """The encoder of Young and Tian (2019) up to its last activation, for pictures [rows, *shape]."""
+
+    def __init__(self, shape: tuple[int, int, int], out: int) -> None:
+        channels, height, width = shape
+        convolution = nn.Conv2d(channels, 16, 3)
+        super().__init__(convolution, nn.ReLU(), nn.Flatten(), nn.Linear(16 * (height - 2) * (width - 2), out))
 
 
 class Case(NamedTuple):
@@ -52,19 +65,20 @@ CASES = {
     "hopper_ppo_1": Case("gym:Hopper-v5", "ppo", 1, SMALL),
     "hopper_ppo_16": Case("gym:Hopper-v5", "ppo", 16, SMALL),
     "door_key_ppo_16": Case("minigrid:MiniGrid-DoorKey-5x5-v0", "ppo", 16, SMALL, "door_key_ppo"),
-    "pong_ppo_4": Case("ale:ALE/Pong-v5", "ppo", 4, ["model.hidden_sizes=[512]"], "pong"),
-    "half_cheetah_sac_1": Case("gym:HalfCheetah-v5", "sac", 1, ["model.hidden_sizes=[256,256]"]),
-    "pendulum_td3_1": Case("gym:Pendulum-v1", "td3", 1, ["model.hidden_sizes=[256,256]"]),
+    "pong_ppo_4": Case("ale:ALE/Pong-v5", "ppo", 4, ["model.hidden_sizes=[512]", "model.activation=relu"], "pong"),
+    "half_cheetah_sac_1": Case("gym:HalfCheetah-v5", "sac", 1, WIDE),
+    "pendulum_td3_1": Case("gym:Pendulum-v1", "td3", 1, WIDE),
 }
 PPO_FRAMES, PPO_MINIBATCH, PPO_EPOCHS = 2048, 64, 10
 DQN_BATCH, DQN_EVERY = 32, 4
 OFF_POLICY_BATCH, STARTS = 256, 1000
 
 
-def ours(case: Case, overrides: list[str]) -> Iterator[int]:
-    """Train in a case; yields the number of frames of each iteration."""
+def ours(case: Case, overrides: list[str]) -> Iterator[tuple[int, float]]:
+    """Train in a case; yields the number of frames of each iteration, and the seconds spent compiling so far."""
     from torchrl_agent import Experiment
     from torchrl_agent.loop import learn
+    from torchrl_agent.trust.targets import calling
 
     sizes = {
         "ppo": [
@@ -79,6 +93,8 @@ def ours(case: Case, overrides: list[str]) -> Iterator[int]:
             "algorithm.num_steps=1",
             "algorithm.double=false",
             "algorithm.dueling=false",
+            "algorithm.target_interval=2500",
+            "algorithm.target_rate=1",
         ],
     }
     off_policy = [
@@ -90,22 +106,23 @@ def ours(case: Case, overrides: list[str]) -> Iterator[int]:
     replays = case.algorithm != "ppo"
     starts = [f"algorithm.learning_starts={STARTS}"] if replays else []
     compiled = {"step": True, "update": True, "advantages": replays}
-    experiment = Experiment.load(
-        case.world,
-        f"algorithm={case.algorithm}",
-        f"world.num_envs={case.num_envs}",
-        "total_frames=1000000000",
-        "evaluation.every=null",
-        "threads=1",
-        *case.network,
-        *sizes.get(case.algorithm, off_policy),
-        *starts,
-        *(f"acceleration.{part}={'true' if on else 'false'}" for part, on in compiled.items()),
-        *overrides,
-    )
+    with calling(trust=True, folder=None):
+        experiment = Experiment.load(
+            case.world,
+            f"algorithm={case.algorithm}",
+            f"world.num_envs={case.num_envs}",
+            "total_frames=1000000000",
+            "evaluation.every=null",
+            "threads=1",
+            *case.network,
+            *sizes.get(case.algorithm, off_policy),
+            *starts,
+            *(f"acceleration.{part}={'true' if on else 'false'}" for part, on in compiled.items()),
+            *overrides,
+        )
     frames = 0
     for iteration in learn(experiment):
-        yield iteration.frames - frames
+        yield iteration.frames - frames, iteration.learner.compile_seconds
         frames = iteration.frames
 
 
@@ -187,7 +204,9 @@ def speeds(turns: dict[str, Callable[[], int]], rounds: int, seconds: float) -> 
 
 
 def compare(name: str, rounds: int, seconds: float, overrides: list[str]) -> dict[str, Any]:
-    """Return the speeds of a case, their ratio by rounds, and each side's own microseconds per frame."""
+    """Return the speeds of a case, their ratio by rounds, the number of frames after which ours is ahead although it
+    compiles (None for never), and each side's own microseconds per frame.
+    """
     case = CASES[name]
     torch.manual_seed(0)
     model, at_once = theirs(case)
@@ -202,13 +221,17 @@ def compare(name: str, rounds: int, seconds: float, overrides: list[str]) -> dic
         model.learn(STARTS + case.num_envs)
         frames = 0
         while frames <= STARTS:
-            frames += next(iterations)
-    found = speeds({OURS: lambda: next(iterations), THEIRS: learn_there}, rounds, seconds)
+            frames += next(iterations)[0]
+    found = speeds({OURS: lambda: next(iterations)[0], THEIRS: learn_there}, rounds, seconds)
     world = world_seconds(case, seconds / 2)
+    compiling = next(iterations)[1]
+    own, other = (median(found[side]) for side in (OURS, THEIRS))
     ratios = sorted(own / other for own, other in zip(found[OURS], found[THEIRS], strict=True))
     return {
         "frames_per_second": {side: round(median(values)) for side, values in found.items()},
         "ratio": {"median": median(ratios), "low": ratios[0], "high": ratios[-1]},
+        "compile_seconds": compiling,
+        "ahead_after_frames": compiling / (1 / other - 1 / own) if own > other else None,
         "world_microseconds": 1e6 * world,
         "own_microseconds": {side: 1e6 * (1 / median(values) - world) for side, values in found.items()},
     }

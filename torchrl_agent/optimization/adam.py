@@ -41,6 +41,66 @@ def is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
     return isinstance(group["lr"], Tensor) and group["betas"] == BETAS and not any(unusual)
 
 
+LEAST_FUSED = 10_000
+"""Number of parameters from which :func:`fused_step` is faster on a CPU than :class:`FlatAdam`: with 260, 9,220, 34,820
+and 135,172 it takes 260, 270, 360 and 410 microseconds, and the other 70, 260, 790 and 2,500."""
+_OPERATORS = torch.library.Library("torchrl_agent", "FRAGMENT")
+_OPERATORS.define(
+    "fused_adam(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] means, Tensor(c!)[] squares, "
+    "Tensor(d!)[] steps, Tensor rate, float decay, float epsilon, Tensor skip) -> ()"
+)
+
+
+@torch.library.impl(_OPERATORS, "fused_adam", "CPU")
+def _fused_adam(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    means: list[Tensor],
+    squares: list[Tensor],
+    steps: list[Tensor],
+    rate: Tensor,
+    decay: float,
+    epsilon: float,
+    skip: Tensor,
+) -> None:
+    """Make the step of a fused :class:`torch.optim.Adam`, unless ``skip`` [] is 1."""
+    torch._foreach_add_(steps, 1 - skip)
+    numbers = {"beta1": BETAS[0], "beta2": BETAS[1], "weight_decay": decay, "eps": epsilon}
+    options = {"lr": rate, **numbers, "amsgrad": False, "maximize": False, "found_inf": skip}
+    torch._fused_adamw_(parameters, gradients, means, squares, [], steps, **options)
+
+
+@torch.library.impl(_OPERATORS, "fused_adam", "Meta")
+def _fused_adam_of_shapes(*_: Any) -> None:
+    """Nothing has a shape of its own."""
+
+
+def begin_moments(optimizer: torch.optim.Adam) -> None:
+    """Begin the moments of parameters that have none yet, as PyTorch's Adam does in its first step."""
+    for parameter in optimizer.param_groups[0]["params"]:
+        if not optimizer.state[parameter]:
+            zeros = {name: torch.zeros_like(parameter, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
+            optimizer.state[parameter] = {"step": torch.zeros(()), **zeros}
+
+
+def fused_step(optimizer: torch.optim.Adam, gradients: Mapping[nn.Parameter, Tensor], made: Tensor) -> None:
+    """Step of an Adam of :func:`make_adam` on a CPU, with moments (:func:`begin_moments`), if it is ``made`` (bool []):
+    one operator in a traced function.
+    """
+    (group,) = optimizer.param_groups
+    states = [optimizer.state[parameter] for parameter in gradients]
+    moments = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+    torch.ops.torchrl_agent.fused_adam(
+        [parameter.detach() for parameter in gradients],
+        list(gradients.values()),
+        *moments,
+        group["lr"],
+        group["weight_decay"],
+        group["eps"],
+        (~made).float(),
+    )
+
+
 class AdamStep(NamedTuple):
     """Result of :func:`adam_step`: parameters and moments afterwards [..., D], the norm of the gradient before clipping
     and a mask of the steps made [...].

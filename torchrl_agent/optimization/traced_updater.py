@@ -13,13 +13,14 @@ from torchrl.modules import set_recurrent_mode
 from typing_extensions import override
 
 from torchrl_agent.core import ranks
-from torchrl_agent.optimization.adam import FlatAdam, is_plain_adam
+from torchrl_agent.optimization.adam import LEAST_FUSED, FlatAdam, begin_moments, fused_step, is_plain_adam
 from torchrl_agent.optimization.tracing import TracedFunction
 from torchrl_agent.optimization.updater import DETERMINISTIC, Updater
 
 
 class TracedUpdater(Updater):
-    """An updater that traces its whole update, with the optimizer's arithmetic written out (:class:`FlatAdam`).
+    """An updater that traces its whole update, with the optimizer's arithmetic written out (:class:`FlatAdam`) or, for
+    all but small agents on a CPU, as one operator.
 
     Args:
         args, options: see :class:`~torchrl_agent.optimization.updater.Updater`.
@@ -27,7 +28,10 @@ class TracedUpdater(Updater):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options, compile=False)
-        self.adam = FlatAdam(self.optimizer, self.parts, self.module_names)
+        fused = self.device.type == "cpu" and sum(each.numel() for each in self.parameters) >= LEAST_FUSED
+        self.flat = None if fused else FlatAdam(self.optimizer, self.parts, self.module_names)
+        if fused:
+            begin_moments(self.optimizer)
         self.program = self.whole = TracedFunction("the update", self._update_at_once, True)
         self._names: list[str] = []
 
@@ -55,23 +59,39 @@ class TracedUpdater(Updater):
         with torch.enable_grad():
             with self.autocast(), modes[0], modes[1]:
                 total, metrics = self.terms(minibatch)
-            gradients = torch.autograd.grad(total, self.adam.parameters, allow_unused=True)
+            learning = self.parameters if self.flat is None else self.flat.parameters
+            gradients = torch.autograd.grad(total, learning, allow_unused=True)
         with torch.no_grad():
             wanted = total.isfinite()
             if self.wanted is not None:
                 wanted = wanted & self.wanted(metrics)
-            norms, made = self.adam.step(gradients, self.max_grad_norm, wanted)
+            norms, made = self._step(gradients, wanted)
             bad = ~(total.isfinite() & norms["grad_norm"].isfinite())
             found = {**metrics, "loss": total.detach(), **norms, **self._count(made, bad)}
             scalars = {name: value.float() for name, value in found.items() if value.ndim == 0}
             self._names = list(scalars)
             return torch.stack(list(scalars.values())), {k: value for k, value in found.items() if value.ndim}
 
+    def _step(self, gradients: Sequence[Tensor | None], wanted: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Clip the gradients and make the optimizer's step; see :meth:`FlatAdam.step`."""
+        if self.flat is not None:
+            return self.flat.step(gradients, self.max_grad_norm, wanted)
+        pairs = zip(self.parameters, gradients, strict=True)
+        given = {each: gradient.clone() for each, gradient in pairs if gradient is not None}  # two may share one
+        norms = self._clip_gradients(given)
+        made = wanted & norms["grad_norm"].isfinite()
+        fused_step(self.optimizer, given, made)
+        return norms, made
+
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`."""
         super().load_state_dict(state)
-        self.adam.take_moments()
+        if self.flat is None:
+            begin_moments(self.optimizer)
+            self.whole.forget()  # the moments have moved
+        else:
+            self.flat.take_moments()
 
 
 def make_updater(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -30,10 +30,14 @@ logger = logging.getLogger(__name__)
 
 ON_GPU = {"combo_kernels": True}
 """Inductor's options for programs on a GPU: kernels that do not depend on each other are one launch."""
+ON_HOST = {"fallback_random": True, "size_asserts": False}
+"""Those on a CPU: random numbers are those that the function itself would draw, and shapes and layouts are those of the
+program's signature.
+"""
 
 
 class TracedFunction(CompiledFunction):
-    """A function of a tensordict, compiled once for entries of each shape, or as it is.
+    """A function of a tensordict, compiled once for entries of each shape and layout, or as it is.
 
     Tensors that the function uses besides its argument, such as parameters, are inputs of the program at their present
     addresses: it may change them in place. What the function decides in Python holds for all later calls, so only
@@ -78,7 +82,7 @@ class TracedFunction(CompiledFunction):
         """Return the program for entries of these shapes, made now if it is the first time; None to run eagerly."""
         if not self.compiled:
             return None
-        signature = tuple((key, value.shape, value.dtype) for key, value in entries.items())
+        signature = tuple((key, value.shape, value.stride(), value.dtype) for key, value in entries.items())
         if signature not in self._programs:
             start = time.perf_counter()
             try:
@@ -95,14 +99,24 @@ class _Program:
     """A traced and compiled function for entries of certain shapes."""
 
     def __init__(self, function: Callable, entries: dict[Any, Tensor], like: TensorDictBase) -> None:
-        traced, inputs, self._structure = trace(function, entries, like)
+        traced, inputs, structure = trace(function, entries, like)
+        self._result = tree_unflatten(range(structure.num_leaves), structure)
         self._captured = inputs[len(entries) :]
         with torch.no_grad():
             self._run = generate(traced, inputs)
 
     def __call__(self, values: list[Tensor]) -> Any:
         with torch.no_grad():
-            return tree_unflatten(self._run(*values, *self._captured), self._structure)
+            return filled(self._result, self._run(*values, *self._captured))
+
+
+def filled(places: Any, values: Sequence[Tensor]) -> Any:
+    """Tuples and dicts with the values in place of their indices; PyTorch's own takes 20 microseconds."""
+    if isinstance(places, tuple):
+        return tuple(filled(each, values) for each in places)
+    if isinstance(places, dict):
+        return {key: filled(each, values) for key, each in places.items()}
+    return values[places]
 
 
 def trace(
@@ -139,9 +153,9 @@ def _compiling() -> Iterator[None]:
 
 
 def generate(traced: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., list[Tensor]]:
-    """Generate code for a traced function; on a CPU it draws the random numbers that the function itself would draw."""
+    """Generate code for a traced function."""
     on_host = all(value.device.type == "cpu" for value in inputs)
-    return torch._inductor.compile(traced, inputs, options={"fallback_random": True} if on_host else ON_GPU)
+    return torch._inductor.compile(traced, inputs, options=ON_HOST if on_host else ON_GPU)
 
 
 def _as_inputs(traced: fx.GraphModule) -> list[Tensor]:
@@ -159,5 +173,7 @@ def _as_inputs(traced: fx.GraphModule) -> list[Tensor]:
         node.replace_all_uses_with(captured[id(value)][0])
     for node in [node for node in graph.nodes if node.op == "get_attr"]:
         graph.erase_node(node)
+    for name in traced.state_dict():  # Inductor would make them inputs once more, and each call would untie the two
+        delattr(traced, name)
     traced.recompile()
     return [value for _, value in captured.values()]

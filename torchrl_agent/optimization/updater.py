@@ -138,7 +138,8 @@ class Updater:
         if self._shared:
             loss, metrics = self._of_all_ranks(loss, metrics)
         self.grad_scaler.unscale_(self.optimizer)
-        norms = self._clip_gradients()
+        learning = [parameter for part in self.parts for parameter in part]
+        norms = self._clip_gradients({each: each.grad for each in learning if each.grad is not None})
 
         loss_finite, norm_finite = loss.isfinite(), norms["grad_norm"].isfinite()
         # gradients that are scaled up may overflow, and the scaler then halves its scale; get_scale() would wait
@@ -166,12 +167,11 @@ class Updater:
             )
         return total, metrics
 
-    def _clip_gradients(self) -> dict[str, Tensor]:
-        """Clip the gradient of each group by its own norm, as large ones would otherwise scale down the others; returns
-        the norms before clipping: ``grad_norm`` of all and ``grad_norm/<module>`` of each module.
+    def _clip_gradients(self, gradients: Mapping[nn.Parameter, Tensor]) -> dict[str, Tensor]:
+        """Clip the gradients of each group in place by the group's own norm, as large ones would otherwise scale down
+        the others; returns the norms before clipping: ``grad_norm`` of all and ``grad_norm/<module>`` of each module.
         """
-        learning = [parameter for part in self.parts for parameter in part if parameter.grad is not None]
-        norms = dict(zip(learning, torch._foreach_norm([each.grad for each in learning]), strict=True))
+        norms = dict(zip(gradients, torch._foreach_norm(list(gradients.values())), strict=True))
         if self.shards:
             norms |= self._whole_norms(norms)
         of_parts, of_modules = [], defaultdict(list)
@@ -180,7 +180,8 @@ class Updater:
             if not learning:
                 continue
             of_parts.append(torch.linalg.vector_norm(torch.stack([norms[parameter] for parameter in learning])))
-            torch.nn.utils.clip_grads_with_norm_(learning, self.max_grad_norm, of_parts[-1])
+            factor = (self.max_grad_norm / (of_parts[-1] + 1e-6)).clamp_max(1.0)  # as PyTorch clips
+            torch._foreach_mul_([gradients[parameter] for parameter in learning], factor)
         for parameter, norm in norms.items():
             of_modules[self.module_names[parameter]].append(norm)
         named = {f"grad_norm/{name}": torch.linalg.vector_norm(torch.stack(each)) for name, each in of_modules.items()}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+import numpy as np
 from tensordict import TensorDict, TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
@@ -33,11 +33,11 @@ def plays_arrays(env: EnvBase, agent: Agent) -> bool:
 class _Row:
     """Places of one step in a rollout's buffers."""
 
-    shown: list[tuple[Tensor, Tensor]]
+    shown: list[tuple[np.ndarray, np.ndarray]]
     """Entries of the frame, and the root's, which they are copied from."""
     written: list[Tensor]
     """Entries that the policy writes, in the order in which it returns them; the action comes first."""
-    later: dict[NestedKey, Tensor]
+    later: dict[NestedKey, np.ndarray]
     """Entries after the step."""
 
 
@@ -71,15 +71,15 @@ class HostPlayer:
             buffers: those of the rollout.
             inputs: keys that the policy reads.
         """
-        self._root = {key: root.get(key) for key in self.env.observation_spec.keys() if key != keys.EPISODE}
+        self._root = {key: root.get(key).numpy() for key in self.env.observation_spec.keys() if key != keys.EPISODE}
         self._act = self.policy.bound(root.select(*inputs))
         frames = buffers.exclude(keys.NEXT)
         shown = [key for key in frames.keys(True, True) if key not in self.written]
         self._rows = [
             _Row(
-                [(frame.get(key), root.get(key)) for key in shown],
+                [(frame.get(key).numpy(), root.get(key).numpy()) for key in shown],
                 [frame.get(key) for key in self.written],
-                dict(frame.get(keys.NEXT).items(True, True)),
+                {key: value.numpy() for key, value in frame.get(keys.NEXT).items(True, True)},
             )
             for frame in buffers.unbind(0)
         ]
@@ -88,7 +88,7 @@ class HostPlayer:
         """Play the steps of a rollout."""
         for row in self._rows:
             for place, value in row.shown:
-                place.copy_(value)
+                place[...] = value
             for place, value in zip(row.written, self._act(), strict=True):
                 place.copy_(value)
             self._step(row)
@@ -97,11 +97,12 @@ class HostPlayer:
         """Step the world, write what came of it, and begin new episodes where they ended."""
         played = self.env.play(row.written[0].numpy())
         over = played.terminated | played.truncated
-        after = {**played.shown, keys.REWARD: played.reward, keys.DONE: over, keys.TERMINATED: played.terminated}
+        ends = {keys.REWARD: played.reward, keys.DONE: over, keys.TERMINATED: played.terminated}
+        after: dict[NestedKey, np.ndarray] = {**played.shown, **{key: value[:, None] for key, value in ends.items()}}
         for name, values in played.episode.items():
             after[keys.EPISODE, name] = values
         for key, place in row.later.items():
-            place.copy_(torch.from_numpy(after[key]).view(place.shape))
+            place[...] = after[key]
         shown = self.env.begin(over) if over.any() else played.shown
         for key, place in self._root.items():
-            place.copy_(torch.from_numpy(shown[key]))
+            place[...] = shown[key]

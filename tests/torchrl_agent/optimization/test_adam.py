@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchrl_agent.optimization.adam import FlatAdam, is_plain_adam, make_adam
+from torchrl_agent.optimization.adam import FlatAdam, begin_moments, fused_step, is_plain_adam, make_adam
 
 SHAPES = [(3, 2), (4,), (), (2, 1)]
 NAMES = ["critic", "actor", "actor", "critic"]
@@ -89,6 +89,24 @@ def test_weight_decay_is_that_of_adamw(traced):
     for step in range(4):
         by_pytorch(without, their_parts, plain, gradients(step))
     assert (without[0] - mine[0]).abs().max() > 0.01
+
+
+def test_the_operator_makes_the_steps_of_pytorch_bit_by_bit():
+    """In the second step one parameter has no gradient, and the third is not made."""
+    (parameters, _, optimizer), (mine, _, my_optimizer) = make(weight_decay=0.3), make(weight_decay=0.3)
+    begin_moments(my_optimizer)
+    for step in range(4):
+        given = gradients(step)
+        given[1] = None if step == 1 else given[1]
+        if step != 2:
+            by_pytorch(parameters, [], optimizer, given)
+        learned = {each: gradient for each, gradient in zip(mine, given, strict=True) if gradient is not None}
+        fused_step(my_optimizer, learned, torch.tensor(step != 2))
+    for parameter, other in zip(mine, parameters, strict=True):
+        assert torch.equal(parameter, other)
+        assert all(
+            torch.equal(my_optimizer.state[parameter][name], value) for name, value in optimizer.state[other].items()
+        )
 
 
 def test_a_step_without_gradient_shrinks_by_rate_times_decay():

@@ -2,6 +2,7 @@
 are; the slow ones generate code.
 """
 
+import copy
 import logging
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from torchrl_agent import Experiment
-from torchrl_agent.optimization import tracing
+from torchrl_agent.optimization import traced_updater, tracing
 from torchrl_agent.optimization.tracing import TracedFunction
 
 
@@ -44,6 +45,7 @@ def test_a_program_uses_and_changes_tensors_in_place(interpreted):
     found, now = function(frames(1.0, 1.0))
     assert (found["doubled"].tolist(), now.item(), total.item()) == ([3.0, 3.0], 12.0, 12.0)
     assert len(interpreted) == 1
+    assert not interpreted[0].state_dict()  # or they would be inputs twice
     assert not found["doubled"].requires_grad
 
 
@@ -51,6 +53,8 @@ def test_each_shape_has_a_program_of_its_own(interpreted):
     function = TracedFunction("the mean", lambda tensordict: tensordict["x"].mean(), True)
     assert [function(frames(*map(float, range(count)))).item() for count in (2, 3, 2)] == [0.5, 1.0, 0.5]
     assert len(interpreted) == 2
+    assert function(TensorDict({"x": torch.arange(6.0)[::2]}, [3])).item() == 2.0  # of another layout
+    assert len(interpreted) == 3
 
 
 def test_a_function_inside_a_traced_one_is_part_of_it(interpreted):
@@ -140,6 +144,13 @@ def assert_same_agents(eager, traced):
             )
 
 
+@pytest.fixture(params=[0, 10_000], ids=["fused", "flat"])
+def least_fused(request, monkeypatch):
+    """Both ways to make the optimizer's step."""
+    monkeypatch.setattr(traced_updater, "LEAST_FUSED", request.param)
+
+
+@pytest.mark.usefixtures("least_fused")
 @pytest.mark.parametrize("case", CASES)
 def test_an_update_in_one_program_is_the_same(case, interpreted, caplog):
     eager, traced = make_learner(case, False), make_learner(case, True)
@@ -153,12 +164,13 @@ def test_an_update_in_one_program_is_the_same(case, interpreted, caplog):
     assert_same_agents(eager, traced)
 
 
+@pytest.mark.usefixtures("least_fused")
 @pytest.mark.parametrize("case", ["ppo", "sac"])
 def test_a_checkpoint_goes_on_with_the_program_and_without(case, interpreted):
     eager, traced = make_learner(case, False), make_learner(case, True)
     learn(eager, traced, 2)
-    states = eager.state_dict(), traced.state_dict()
-    eager, traced = make_learner(case, False), make_learner(case, True)
+    states = copy.deepcopy((eager.state_dict(), traced.state_dict()))
+    learn(eager, traced, 1)
     eager.load_state_dict(states[1])
     traced.load_state_dict(states[0])
     learn(eager, traced, 2)
@@ -166,6 +178,7 @@ def test_a_checkpoint_goes_on_with_the_program_and_without(case, interpreted):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("least_fused")
 @pytest.mark.parametrize("case", ["ppo", "dqn"])
 def test_generated_code_learns_the_same(case):
     eager, traced = make_learner(case, False), make_learner(case, True)

@@ -217,11 +217,6 @@ def test_compiled_training_stays_compiled(tmp_path, caplog):
     assert not torch._dynamo.utils.counters["frames"]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     found = profile_training(Experiment.load("smoke", *TINY, *COMPILED), tmp_path, 1, 5)
-    names = [entry.name.rpartition("/")[2] for entry in found.ranges]
-    assert names == [
-        "iteration",
-        *("collect", "policy with the world's step"),
-        "check",
-        *("learn", "advantages", "critic", "advantage function", "update", "loss", "backward", "optimizer"),
-        "metrics",
-    ]
+    names = {entry.name.rpartition("/")[2] for entry in found.ranges}
+    learning = {"learn", "advantages", "critic", "advantage function", "update"}  # which is one program
+    assert names == {"iteration", "collect", "policy with the world's step", "check", "metrics", *learning}

@@ -67,7 +67,8 @@ def lag(data: dict[str, Any]) -> Table:
 
 def small_worlds(data: list[dict[str, Any]]) -> Table:
     """Return training speeds as multiples of Stable-Baselines3's, by the number of worlds."""
-    cases, counts = data[-1]["cases"], ["1", "8", "16"]
+    cases = data[-1]["cases"]
+    counts = [str(count) for count in sorted({int(name.rpartition("_")[2]) for name in cases})]
     rows = []
     for name in dict.fromkeys(name.rpartition("_")[0] for name in cases):
         world, _, algorithm = name.rpartition("_")
@@ -78,7 +79,7 @@ def small_worlds(data: list[dict[str, Any]]) -> Table:
         frames = [each["ahead_after_frames"] for each in found.values()]
         last = "never" if None in frames else number(max(frames))
         rows.append([f"{world.replace('_', ' ')}, {algorithm.upper()}", *(text.get(each, "") for each in counts), last])
-    return ["world, algorithm", "1 world", "8", "16", "ahead from frames"], rows
+    return ["world, algorithm, worlds:", *counts, "ahead from frames"], rows
 
 
 TITLE = "Figures of GPUs and of several processes"

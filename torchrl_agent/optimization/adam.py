@@ -76,16 +76,21 @@ def _fused_adam_of_shapes(*_: Any) -> None:
 
 
 def begin_moments(optimizer: torch.optim.Adam) -> None:
-    """Begin the moments of parameters that have none yet, as PyTorch's Adam does in its first step."""
+    """Put the moments of each parameter into memory of their own, laid out as the parameter, as :func:`fused_step`
+    needs them; zeros where there are none yet.
+    """
     for parameter in optimizer.param_groups[0]["params"]:
-        if not optimizer.state[parameter]:
-            zeros = {name: torch.zeros_like(parameter, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
-            optimizer.state[parameter] = {"step": torch.zeros(()), **zeros}
+        old = optimizer.state[parameter]
+        moments = {name: torch.zeros_like(parameter, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
+        for name, value in moments.items():
+            value.copy_(old.get(name, value))
+        optimizer.state[parameter] = {"step": torch.zeros(()).copy_(old.get("step", torch.zeros(()))), **moments}
 
 
 def fused_step(optimizer: torch.optim.Adam, gradients: Mapping[nn.Parameter, Tensor], made: Tensor) -> None:
     """Step of an Adam of :func:`make_adam` on a CPU, with moments (:func:`begin_moments`), if it is ``made`` (bool []):
-    one operator in a traced function.
+    one operator in a traced function. The gradients are laid out as their parameters: PyTorch's kernel takes all in the
+    order of their memory.
     """
     (group,) = optimizer.param_groups
     states = [optimizer.state[parameter] for parameter in gradients]

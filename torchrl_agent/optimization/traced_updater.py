@@ -77,7 +77,8 @@ class TracedUpdater(Updater):
         if self.flat is not None:
             return self.flat.step(gradients, self.max_grad_norm, wanted)
         pairs = zip(self.parameters, gradients, strict=True)
-        given = {each: gradient.clone() for each, gradient in pairs if gradient is not None}  # two may share one
+        # laid out as the parameters, which ``grad`` does not promise, and each in memory of its own, as clipping writes
+        given = {each: torch.empty_like(each).copy_(gradient) for each, gradient in pairs if gradient is not None}
         norms = self._clip_gradients(given)
         made = wanted & norms["grad_norm"].isfinite()
         fused_step(self.optimizer, given, made)

@@ -109,6 +109,17 @@ def test_the_operator_makes_the_steps_of_pytorch_bit_by_bit():
         )
 
 
+def test_moments_are_laid_out_as_their_parameters_in_memory_of_their_own():
+    parameter, held = nn.Parameter(torch.zeros(2, 3)), torch.arange(6.0).view(3, 2)
+    optimizer = make_adam([parameter], 0.1, 1e-5)
+    optimizer.state[parameter] = {"step": torch.tensor(4.0), "exp_avg": held.t(), "exp_avg_sq": held.t()}
+    begin_moments(optimizer)
+    state = optimizer.state[parameter]
+    held.zero_()
+    assert state["exp_avg"].is_contiguous() and state["step"] == 4
+    assert state["exp_avg"].tolist() == state["exp_avg_sq"].tolist() == [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0]]
+
+
 def test_a_step_without_gradient_shrinks_by_rate_times_decay():
     parameter = nn.Parameter(torch.tensor([2.0]))
     optimizer = make_adam([parameter], 0.1, 1e-5, weight_decay=0.5)

@@ -8,9 +8,12 @@ import logging
 import pytest
 import torch
 from tensordict import TensorDict
+from torch import nn
 
 from torchrl_agent import Experiment
 from torchrl_agent.optimization import traced_updater, tracing
+from torchrl_agent.optimization.adam import make_adam
+from torchrl_agent.optimization.traced_updater import make_updater
 from torchrl_agent.optimization.tracing import TracedFunction
 
 
@@ -175,6 +178,32 @@ def test_a_checkpoint_goes_on_with_the_program_and_without(case, interpreted):
     traced.load_state_dict(states[0])
     learn(eager, traced, 2)
     assert_same_agents(eager, traced)
+
+
+@pytest.mark.usefixtures("least_fused")
+def test_gradients_of_another_layout_than_their_parameters_are_learned_from(interpreted):
+    """A convolution of pictures whose channels come last has such a gradient."""
+
+    class Loss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convolution = nn.Conv2d(3, 4, 3)
+
+        def forward(self, tensordict):
+            return TensorDict({"loss_x": self.convolution(tensordict["x"].permute(0, 3, 1, 2)).square().mean()})
+
+    pictures, learned = TensorDict({"x": torch.rand(5, 6, 6, 3)}, [5]), []
+    for traced in (False, True):
+        torch.manual_seed(0)
+        loss = Loss()
+        options = {"max_grad_norm": 1e9, "precision": "float32", "compile": traced, "traced": True}
+        parameters = list(loss.parameters())
+        names = dict.fromkeys(parameters, "encoder")
+        updater = make_updater(loss, make_adam(parameters, 0.1, 1e-5), [parameters], names, **options)
+        for _ in range(3):
+            updater.update(pictures)
+        learned.append(loss.convolution.weight.detach())
+    torch.testing.assert_close(*learned)
 
 
 @pytest.mark.slow

@@ -105,6 +105,20 @@ def test_what_is_read_from_the_belief_is_what_is_there():
     assert "read" not in thoughts(record_run("shipped:duel", RecordConfig(steps=1, ahead=0)))[0][0].get("belief", {})
 
 
+def key_paths(value, prefix=""):
+    """Dotted names of all keys in nested dicts and lists."""
+    if isinstance(value, list):
+        return set().union(*(key_paths(each, prefix) for each in value))
+    if not isinstance(value, dict):
+        return set()
+    return {prefix + key for key in value}.union(*(key_paths(each, f"{prefix}{key}.") for key, each in value.items()))
+
+
+def test_the_record_of_the_documentation_has_the_keys_that_pages_read(village):
+    recorded = read_record(Path(__file__).parents[3] / "docs" / "village.json.gz")
+    assert key_paths(village) <= key_paths(recorded)
+
+
 def test_records_go_through_a_file_and_newer_ones_are_refused(village, tmp_path):
     path = write_record(village, tmp_path / "village.json.gz")
     again = read_record(path)

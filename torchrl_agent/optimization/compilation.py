@@ -41,7 +41,7 @@ class AccelerationConfig:
     step: bool = True
     """Compile policy and world step as one graph. For worlds that cannot be traced the policy alone."""
     advantages: bool = True
-    """Compile reward scaling and generalized advantage estimation on CUDA, and n-step returns on a CPU."""
+    """Compile reward scaling and advantages on CUDA, n-step returns on CPUs."""
     update: bool = True
     """Compile the update. Without memory: loss, backward, clipping and Adam as one program; else loss and backward."""
     cudagraphs: bool = True

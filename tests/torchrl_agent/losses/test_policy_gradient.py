@@ -319,7 +319,7 @@ def test_what_does_not_count_might_as_well_not_be_there(kind, config):
         (objectives, {"_maybe_normalize_advantage"}),
         (action_value_objective, set()),
         (ranks, set()),
-        (updates, {"_foreach_norm", "_foreach_copy_"}),
+        (updates, {"_foreach_norm", "_foreach_mul_", "_foreach_copy_"}),
         (actor_critic, set()),
         (ppo, set()),
         (impala, set()),

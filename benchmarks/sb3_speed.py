@@ -2,8 +2,8 @@
 
 Both sides train in one process with one thread, in turns: a round of one, a round of the other. Speeds are frames per
 second of processor time, without the first round of each side, which compiles; from how many frames on compiling pays
-is computed. The world's own step is timed alone, on
-Stable-Baselines3's vector environment with random actions, so that what is left is each side's own cost.
+is computed. The world's own step is timed alone, on Stable-Baselines3's vector environment with random actions, so that
+what is left is each side's own cost.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def row(world: int, *records: Any) -> list[Any]:
     numbers = torch.cat([value.reshape(-1).double() for value in values]).cpu().split([each.numel() for each in values])
     pieces = zip(values, numbers, strict=True)
     plain = iter([piece.reshape(value.shape).to(value.dtype).tolist() for value, piece in pieces])
-    return [map_record(lambda _: next(plain), record) for record in records]
+    return [filled(record, plain) for record in records]
 
 
 def choose(worlds: Tensor, new: Any, old: Any) -> Any:
@@ -44,7 +44,7 @@ def named_tensors(record: Any, prefix: str = "") -> list[tuple[str, Tensor]]:
     return [pair for name in record._fields for pair in named_tensors(getattr(record, name), start + name)]
 
 
-def filled(record: Any, tensors: Iterable[Tensor]) -> Any:
-    """Return a record like this one with other tensors, in the order of :func:`named_tensors`."""
-    values = iter(tensors)
+def filled(record: Any, values: Iterable[Any]) -> Any:
+    """Return a record like this one with other values, the next ones, in the order of :func:`named_tensors`."""
+    values = iter(values)
     return map_record(lambda _: next(values), record)

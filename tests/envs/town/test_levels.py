@@ -24,7 +24,7 @@ LADDER = ["L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8"]
 
 def test_nine_levels_are_a_ladder_and_the_others_are_named_after_what_they_need():
     assert list(LEVELS[:9]) == LADDER
-    paying = set(LEVELS[9:]) - {"false_belief"}  # which asks what is predicted of others, and pays nobody for it
+    paying = set(LEVELS[9:]) - {"false_belief"}  # which asks what is predicted of others, and has no reward for it
     assert {level.split("_")[0] for level in paying} <= {"foresight", "memory", "others", "change"}
 
 

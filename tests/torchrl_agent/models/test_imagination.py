@@ -138,7 +138,7 @@ def test_an_agents_controller_acts_in_imagination_as_it_does_in_the_world(whole)
     assert not torch.allclose(dream[keys.LOGITS][..., 0, :], dream[keys.LOGITS][..., 4, :])
     kept = [keys.ACTION_MASK, *([keys.SOCIAL_EMBEDDING, keys.GOAL_EMBEDDING] if whole else [])]
     for key in kept:
-        assert torch.equal(dream[key][..., 4, :], lived[key]), "what nobody predicts stays"
+        assert torch.equal(dream[key][..., 4, :], lived[key]), "what is not predicted stays"
 
 
 def test_without_beliefs_there_is_no_imagination():

@@ -88,7 +88,7 @@ def make_learner(experiment: Experiment, state: dict[str, Any] | None = None) ->
 
 def iterate(learner: Learner) -> Iterator[Iteration]:
     """Run the loop itself: :func:`learn` with a learner that you have made, and perhaps changed."""
-    judge = None if learner.experiment is None else PeriodicEvaluator(learner.experiment, learner.best_agent())
+    judge = learner.experiment and PeriodicEvaluator(learner.experiment, learner.best_agent(), learner.collector)
     updates = Figures({})
     while learner.frames < learner.total_frames:
         # collect; here the host waits for the device, and the figures of the last updates come along

@@ -14,6 +14,7 @@ from torchrl_agent.core.devices import forked_random, resolve_device, use_device
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.planned_policy import acting_policy
+from torchrl_agent.training.collector import RolloutCollector
 from torchrl_agent.training.evaluator import UNFINISHED, Evaluator, summarize
 
 WAYS = {"deterministic": True, "stochastic": False}
@@ -23,12 +24,22 @@ EVALUATION_RETURN = "eval/return_mean"
 
 
 def evaluate(
-    experiment: Experiment, agent: Agent, episodes: int | None = None, deterministic: bool | None = None
+    experiment: Experiment,
+    agent: Agent,
+    episodes: int | None = None,
+    deterministic: bool | None = None,
+    collector: RolloutCollector | None = None,
 ) -> dict[str, Any]:
-    """Figures of an agent on the evaluation world; see :func:`~torchrl_agent.training.evaluator.summarize`."""
-    evaluator = make_evaluator(experiment, agent, episodes, deterministic)
+    """Figures of an agent on the evaluation world; see :func:`~torchrl_agent.training.evaluator.summarize`.
+
+    Args:
+        episodes: number of episodes, by default that of the experiment.
+        deterministic: take the most likely actions; by default as the experiment says.
+        collector: that of a training, whose compiled code plays the episodes where it fits.
+    """
+    evaluator = make_evaluator(experiment, agent, episodes, deterministic, collector=collector)
     with closing(evaluator.env):
-        return summarize(evaluator())
+        return summarize(evaluator(None if evaluator.collector is None else experiment.evaluation.seed))
 
 
 def configured_way(experiment: Experiment) -> str:
@@ -36,14 +47,16 @@ def configured_way(experiment: Experiment) -> str:
     return next(name for name, greedy in WAYS.items() if greedy is experiment.evaluation.deterministic)
 
 
-def evaluate_ways(experiment: Experiment, agent: Agent, episodes: int | None = None) -> dict[str, dict[str, Any]]:
-    """Figures of an agent on the evaluation world in both ways of acting, ``deterministic`` and ``stochastic``; the
-    samples depend on the evaluation's seed alone.
+def evaluate_ways(
+    experiment: Experiment, agent: Agent, episodes: int | None = None, collector: RolloutCollector | None = None
+) -> dict[str, dict[str, Any]]:
+    """Figures of an agent on the evaluation world in both ways of acting, ``deterministic`` and ``stochastic``, as
+    :func:`evaluate` computes them; the samples depend on the evaluation's seed alone.
     """
     device = resolve_device(experiment.device)
     with forked_random(device):
         torch.manual_seed(experiment.evaluation.seed)
-        ways = {name: evaluate(experiment, agent, episodes, greedy) for name, greedy in WAYS.items()}
+        ways = {name: evaluate(experiment, agent, episodes, greedy, collector) for name, greedy in WAYS.items()}
     if any(UNFINISHED in figures for figures in ways.values()):  # rows of one table
         ways = {name: {**figures, UNFINISHED: figures.get(UNFINISHED, 0)} for name, figures in ways.items()}
     return ways
@@ -55,8 +68,10 @@ def make_evaluator(
     episodes: int | None = None,
     deterministic: bool | None = None,
     compile: bool = False,
+    collector: RolloutCollector | None = None,
 ) -> Evaluator:
-    """Evaluator of an agent on the evaluation world; one that is called again and again may ``compile`` on CUDA.
+    """Evaluator of an agent on the evaluation world; one that is called again and again may ``compile`` on CUDA. With
+    the ``collector`` of a training it has as many worlds as the training, and runs its compiled code, where that fits.
 
     Raises:
         ValueError: fewer than one episode.
@@ -66,9 +81,27 @@ def make_evaluator(
     if count < 1:
         raise ValueError(f"episodes is {count}: evaluate at least 1.")
     use_device(experiment.device)
-    env = agent.attach(experiment.make_world(evaluation=True, num_envs=count, seed=config.seed))
     greedy = config.deterministic if deterministic is None else deterministic
-    return Evaluator(acting_policy(agent), env, greedy, config.max_steps, experiment.acceleration, compile)
+    shared = None if collector is None else _sharing(experiment, agent, collector)
+    if shared is not None:
+        env = shared.env
+    else:
+        env = agent.attach(experiment.make_world(evaluation=True, num_envs=count, seed=config.seed))
+    policy, acceleration = acting_policy(agent), experiment.acceleration
+    return Evaluator(policy, env, greedy, config.max_steps, acceleration, compile, shared, count)
+
+
+def _sharing(experiment: Experiment, agent: Agent, collector: RolloutCollector) -> RolloutCollector | None:
+    """Collector for an agent in evaluation worlds which runs the code compiled for another; None where it does not
+    fit.
+    """
+    if agent.planner.enabled or not collector.serves(agent):
+        return None
+    world = experiment.make_world(
+        evaluation=True, num_envs=collector.env.batch_size[0], seed=experiment.evaluation.seed
+    )
+    shared = collector.like(agent.attach(world), agent)
+    return shared if shared.fits() else None
 
 
 class PeriodicEvaluator:
@@ -79,8 +112,8 @@ class PeriodicEvaluator:
     when to stop, are not those of the final evaluation.
     """
 
-    def __init__(self, experiment: Experiment, agent: Agent) -> None:
-        self.experiment, self.agent = experiment, agent
+    def __init__(self, experiment: Experiment, agent: Agent, collector: RolloutCollector | None = None) -> None:
+        self.experiment, self.agent, self.collector = experiment, agent, collector
         self._evaluator: Evaluator | None = None
 
     def is_due(self, frames: int, new: int) -> bool:
@@ -101,7 +134,9 @@ class PeriodicEvaluator:
         """
         start, device = time.perf_counter(), resolve_device(self.experiment.device)
         with forked_random(device):
-            evaluator = self._evaluator or make_evaluator(self.experiment, self.agent, compile=True)
+            evaluator = self._evaluator or make_evaluator(
+                self.experiment, self.agent, compile=True, collector=self.collector
+            )
             figures = summarize(evaluator(self.experiment.evaluation.seed + 1))
         self._evaluator = evaluator if abilities(evaluator.env).branchless else None
         if self._evaluator is None:

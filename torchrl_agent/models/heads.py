@@ -14,11 +14,14 @@ from tensordict.nn import (
 )
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
+from torch.distributions import Distribution
 from torchrl.envs import EnvBase
+from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.modules.distributions import (
+    Chooser,
     ClippedNormal,
     ConditionedMultiCategorical,
     MaskedCategorical,
@@ -63,7 +66,7 @@ def make_actor_head(
     return ProbabilisticTensorDictSequential(*layers, choice)
 
 
-def _discrete_choice(env: EnvBase, options: dict[str, Any]) -> ProbabilisticTensorDictModule:
+def _discrete_choice(env: EnvBase, options: dict[str, Any]) -> ActionChoice:
     """Make the choice from the logits, among legal values if the world shows them."""
     heads = action_heads(env)
     read = {"logits": keys.LOGITS, "mask": keys.ACTION_MASK} if action_masked(env) else {"logits": keys.LOGITS}
@@ -100,11 +103,17 @@ class Gaussian(nn.Module):
         return loc, (self.half_range * self.log_std.exp()).expand_as(loc)
 
 
-def action_choice(
-    read: list[str] | dict[str, str], distribution: type, options: dict[str, Any]
-) -> ProbabilisticTensorDictModule:
-    """Make the module that samples an action, with its log-probability, from parameters of a distribution."""
-    return ProbabilisticTensorDictModule(
+class ActionChoice(Chooser, ProbabilisticTensorDictModule):
+    """The module that samples an action, with its log-probability, from parameters of a distribution."""
+
+    @override
+    def _dist_sample(self, dist: Distribution, *args: Any, **kwargs: Any) -> Tensor:
+        return self.chosen(dist, super()._dist_sample(dist, *args, **kwargs))
+
+
+def action_choice(read: list[str] | dict[str, str], distribution: type, options: dict[str, Any]) -> ActionChoice:
+    """Make the module that samples an action."""
+    return ActionChoice(
         in_keys=read,
         out_keys=[keys.ACTION],
         distribution_class=distribution,

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution
+from torchrl.envs.utils import ExplorationType, exploration_type
 
 from torchrl_agent.core import ranks
 
@@ -18,6 +19,26 @@ def legal_actions(mask: Tensor) -> Tensor:
     nowhere.
     """
     return mask | ~mask.any(-1, keepdim=True)
+
+
+class Chooser:
+    """Module that draws from a distribution, as TorchRL's exploration type says."""
+
+    greedy: Tensor | None = None
+    """True, [], for the most likely values where the exploration type says to draw: on the device, so that the compiled
+    code of rollouts serves evaluations; None if the exploration type alone decides.
+    """
+
+    def chosen(self, policy: Distribution, drawn: Tensor) -> Tensor:
+        """Values to take instead of those ``drawn`` from the ``policy``."""
+        if self.greedy is None or exploration_type() is ExplorationType.DETERMINISTIC:
+            return drawn
+        return torch.where(self.greedy, policy.deterministic_sample, drawn)
+
+
+def choosers(module: nn.Module) -> list[Chooser]:
+    """The modules that draw from distributions, within a module."""
+    return [part for part in module.modules() if isinstance(part, Chooser)]
 
 
 class Heads(NamedTuple):

@@ -26,7 +26,7 @@ from torchrl_agent.core.bounds import count, number, weight
 from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.core.text import check_known
-from torchrl_agent.modules.distributions import MaskedCategorical
+from torchrl_agent.modules.distributions import Chooser, MaskedCategorical
 from torchrl_agent.modules.module import AgentModule, Built, ModuleContext
 from torchrl_agent.modules.networks import mlp
 from torchrl_agent.modules.specs import observation_shapes
@@ -73,7 +73,7 @@ class ManagerConfig:
     """Weight of its losses beside PPO's."""
 
 
-class Manager(AgentModule):
+class Manager(Chooser, AgentModule):
     """Reads the agent's features, its meters and character, and the goal it has; writes ``goal``:
 
     ``type`` [...], ``priority`` [..., 1] (the probability that it has now), ``target`` [..., M] (0 where a
@@ -148,7 +148,7 @@ class Manager(AgentModule):
             unwanted = choice.probs.gather(-1, held.unsqueeze(-1)).squeeze(-1) < self.config.give_up
             decided = begins.squeeze(-1) | (left.squeeze(-1) <= 0) | reached | unwanted
             greedy = interaction_type() in (InteractionType.DETERMINISTIC, InteractionType.MODE)
-            fresh = choice.deterministic_sample if greedy else choice.sample()
+            fresh = choice.deterministic_sample if greedy else self.chosen(choice, choice.sample())
             kind = torch.where(decided, fresh, held)
         left = torch.where(decided.unsqueeze(-1), float(self.config.steps), left)
 

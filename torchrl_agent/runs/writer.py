@@ -218,7 +218,7 @@ class RunWriter:
         """Figures and film of the final policy, as far as they are wanted."""
         experiment, judgment = self.experiment, dict[str, Any]()
         if experiment.run.final_evaluation:
-            ways = evaluate_ways(experiment, agent)
+            ways = evaluate_ways(experiment, agent, collector=self.learner.collector)
             judgment |= {"evaluation": ways[configured_way(experiment)], "ways": ways}
         if experiment.run.film:
             judgment |= {"film": self._film(agent, self.folder / "film.gif", BEST_OF), "film_of": BEST_OF}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torchrl_agent.core import ranks
 from torchrl_agent.core.abilities import abilities, own_seed
 from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.modules.distributions import choosers
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction, fastest
 from torchrl_agent.training.host_player import HostPlayer, plays_arrays
 
@@ -55,6 +56,12 @@ class RolloutCollector:
         values: bool = False,
     ) -> None:
         self.env, self.agent, self.steps, self.autocast = env, agent, steps, autocast
+        self._settings: dict[str, Any] = {
+            "acceleration": acceleration,
+            "autocast": autocast,
+            "replays": replays,
+            "values": values,
+        }
         self.policy = agent.policy_and_value() if values else agent.policy
         self._written = [keys.ACTION, keys.LOG_PROB, *([keys.VALUE] if values else [])]
         self._once = [] if replays else kept_once(env, agent, steps)
@@ -70,19 +77,66 @@ class RolloutCollector:
             abilities(env).compile_options_on(env.device) if traceable else None,
         )
         self.accelerated: tuple[CompiledFunction, ...] = (self._play if self._host is None else self._host.policy,)
+        self._shared = traceable and acceleration.step and ranks.size() == 1
+        if self._shared:
+            for chooser in choosers(agent):
+                if chooser.greedy is None:
+                    chooser.greedy = torch.zeros((), dtype=torch.bool, device=env.device)
         self._rollout = CudaGraphFunction(
             "the rollout", self._play_steps, env.device if acceleration.cudagraphs and traceable else None
         )
-        self.root: TensorDictBase = self._tidy(env.reset()).clone()
+        self.root: TensorDictBase = tidy_root(env, env.reset()).clone()
         if traceable:
             fill_caches(env)
         self._buffers: TensorDict | None = None
         self._finals = self.root.select(*self._once).clone()
 
+    def serves(self, agent: Agent) -> bool:
+        """True if :meth:`like` may run the code compiled for these rollouts with another agent. Modules of your own may
+        ask for the exploration type, which is that of rollouts.
+        """
+        return self._shared and type(agent) is type(self.agent) and not agent.custom_modules
+
+    def like(self, env: EnvBase, agent: Agent) -> RolloutCollector:
+        """Collector in another world with another agent of the same kinds and sizes, which runs the code compiled for
+        this one, whatever the worlds' seeds, stages and start.
+        """
+        return RolloutCollector(env, agent, self.steps, **self._settings)
+
+    @torch.no_grad()
+    def step(self, root: TensorDictBase, otherwise: str = "eager") -> tuple[TensorDictBase, TensorDictBase]:
+        """Take one step of every world from a ``root``, without compiling; returns its frame [N], as in rollouts, and
+        the next root. If no compiled code fits, the step runs uncompiled; with ``otherwise="fail"`` it raises
+        RuntimeError.
+        """
+        with torch.compiler.set_stance(f"{otherwise}_on_recompile"), set_exploration_type(ExplorationType.RANDOM):
+            frame, following, _ = self._step(root, self._finals)
+        return frame, following
+
+    @contextmanager
+    def acting(self, mode: ExplorationType) -> Iterator[None]:
+        """Context in which :meth:`step` takes the most likely actions, or draws them, by the same code."""
+        flags = [chooser.greedy for chooser in choosers(self.agent) if chooser.greedy is not None]
+        for flag in flags:
+            flag.fill_(mode is ExplorationType.DETERMINISTIC)
+        try:
+            yield
+        finally:
+            for flag in flags:
+                flag.zero_()
+
+    def fits(self) -> bool:
+        """True if compiled code fits; all worlds take a step to see."""
+        try:
+            self.step(self.root, otherwise="fail")
+        except RuntimeError:
+            return False
+        return True
+
     def restart(self, seed: int, *begun_at: int) -> None:
         """Begin new episodes in all worlds, with the seed of a training and the frames after which they begin."""
         self.env.set_seed(own_seed(self.env, seed, *begun_at))
-        self.root.update_(self._tidy(self.env.reset()))
+        self.root.update_(tidy_root(self.env, self.env.reset()))
 
     def worlds(self) -> dict[str, Any]:
         """State of the ``world`` and its first observations, ``root``, on the first rank those of all ranks; both None
@@ -202,11 +256,7 @@ class RolloutCollector:
             *(under(keys.NEXT, key) for key in (*world, *shared)),
             strict=group is None,
         )
-        return frame, self._tidy(following)
-
-    def _tidy(self, root: TensorDictBase) -> TensorDictBase:
-        """Return the root with the same keys in the same order every time, so that nothing recompiles."""
-        return root.select(*sorted(root_keys(self.env), key=str), strict=False)
+        return frame, tidy_root(self.env, following)
 
 
 def play(
@@ -315,6 +365,11 @@ def root_keys(env: EnvBase) -> list[NestedKey]:
     """Keys that a world's root tensordict holds between steps."""
     specs = (env.full_observation_spec, env.full_done_spec, env.full_state_spec)
     return [key for spec in specs for key in spec.keys(True, True)]
+
+
+def tidy_root(env: EnvBase, root: TensorDictBase) -> TensorDictBase:
+    """Return a root with the same keys in the same order every time, so that nothing recompiles."""
+    return root.select(*sorted(root_keys(env), key=str), strict=False)
 
 
 def episode_entries(env: EnvBase) -> dict[str, NestedKey]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torchrl_agent.core.abilities import abilities, world_seed
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.tables import student, wilson
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction
-from torchrl_agent.training.collector import episode_entries, fill_caches
+from torchrl_agent.training.collector import RolloutCollector, episode_entries, fill_caches, tidy_root
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class Stepper:
         watch: function of the step's tensordict; it may write to tensors in place, and must not wait for the device.
         acceleration: parts that may be compiled and captured; None for none.
         compile: compile the step on CUDA, which takes longer than a single evaluation or film.
+        collector: takes the steps instead of the policy, by code that is compiled already.
     """
 
     def __init__(
@@ -55,19 +57,26 @@ class Stepper:
         watch: Callable[[TensorDictBase], None],
         acceleration: AccelerationConfig | None = None,
         compile: bool = False,
+        collector: RolloutCollector | None = None,
     ) -> None:
         self.env, self.policy, self.steps, self.watch = env, policy, steps, watch
         config = AccelerationConfig(step=False, cudagraphs=False) if acceleration is None else acceleration
         fast = env.device is not None and env.device.type == "cuda" and abilities(env).branchless
         options = abilities(env).compile_options_on(env.device)
-        self.compiled = compile and fast and config.step
-        self._step = CompiledFunction("the evaluation's step", self._act_and_step, self.compiled, options)
+        self.compiled = fast and (collector is not None or (compile and config.step))
+        step = CompiledFunction("the evaluation's step", self._act_and_step, self.compiled, options)
+        self._step: Callable = step if collector is None else collector.step
         self._play = CudaGraphFunction(
             "the evaluation", self._play_steps, env.device if fast and config.cudagraphs else None
         )
-        self.root = env.reset().clone()
+        self.root = tidy_root(env, env.reset()).clone() if collector is None else collector.root
         if fast:
             fill_caches(env)
+
+    def restart(self, seed: int) -> None:
+        """Begin the episodes of a seed in all worlds."""
+        self.env.set_seed(world_seed(self.env, seed))
+        self.root.update_(tidy_root(self.env, self.env.reset()))
 
     def __call__(self) -> None:
         """Take the next steps."""
@@ -97,6 +106,9 @@ class Evaluator:
         max_steps: number of steps after which it ends; episodes that have not finished by then count as they are.
         acceleration: parts that may be compiled and captured on CUDA.
         compile: compile the step there: for evaluators that are called again and again.
+        collector: takes the steps instead of the policy, by code that is compiled already.
+        episodes: number of episodes, by default one of each world. Where there are fewer worlds, which must be this
+            project's, they begin anew; the games are those of as many worlds.
     """
 
     def __init__(
@@ -107,12 +119,16 @@ class Evaluator:
         max_steps: int = MAX_STEPS,
         acceleration: AccelerationConfig | None = None,
         compile: bool = False,
+        collector: RolloutCollector | None = None,
+        episodes: int | None = None,
     ) -> None:
         self.env, self.max_steps, self.entries = env, max_steps, episode_entries(env)
+        self.episodes = env.batch_size[0] if episodes is None else episodes
         self.mode = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
+        self.collector = collector
         self.finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
         self.final = torch.zeros(*env.batch_size, len(self.entries), device=env.device)
-        self.play = Stepper(env, policy, CHECK_EVERY_UNCOMPILED, self._watch, acceleration, compile)
+        self.play = Stepper(env, policy, CHECK_EVERY_UNCOMPILED, self._watch, acceleration, compile, collector)
         if self.play.compiled:
             self.play.steps = CHECK_EVERY
 
@@ -124,30 +140,46 @@ class Evaluator:
         Args:
             seed: seed to reset the worlds with; without it they continue as they were given, which is valid once.
         """
-        if seed is not None:
-            self.env.set_seed(world_seed(self.env, seed))
-            self.play.root.update_(self.env.reset())
-        self.finished.zero_()
-        self.final.zero_()
-        worlds = self.finished.numel()
-        with set_exploration_type(self.mode), Progress(worlds, "episode", "judging", leave=False) as progress:
-            for _ in range(math.ceil(self.max_steps / self.play.steps)):
-                self.play()
-                count = int(self.finished.sum())
-                progress.reach(count)
-                if count == worlds:
-                    break
-        episodes = dict(zip(self.entries, self.final.cpu().unbind(-1), strict=True))
-        if count == worlds:
+        worlds, total = self.finished.numel(), self.episodes
+        shard = abilities(self.env).take_shard if total > worlds else None
+        final, finished = [], []
+        with self._acting(), Progress(total, "episode", "judging", leave=False) as progress:
+            for first in range(0, total, worlds):
+                if shard is not None:
+                    shard(first, total)
+                if seed is not None:
+                    self.play.restart(seed)
+                self._play_episodes(first, progress)
+                final.append(self.final[: total - first].to("cpu", copy=True))
+                finished.append(self.finished[: total - first].to("cpu", copy=True))
+        episodes = dict(zip(self.entries, torch.cat(final).unbind(-1), strict=True))
+        unfinished = ~torch.cat(finished)
+        if not unfinished.any():
             return episodes
         logger.warning(
             "%d of %d worlds did not finish an episode within the %d steps of an evaluation: give the world a time "
             "limit, such as Gymnasium's +world.max_episode_steps=N, or change evaluation.max_steps.",
-            worlds - count,
-            worlds,
+            int(unfinished.sum()),
+            total,
             self.max_steps,
         )
-        return {**episodes, UNFINISHED: (~self.finished).float().cpu()}
+        return {**episodes, UNFINISHED: unfinished.float()}
+
+    def _acting(self) -> AbstractContextManager:
+        """Context in which actions are taken as this evaluation takes them."""
+        return set_exploration_type(self.mode) if self.collector is None else self.collector.acting(self.mode)
+
+    def _play_episodes(self, first: int, progress: Progress) -> None:
+        """Play the first episode of all worlds, as the evaluation's episodes from number ``first`` on."""
+        wanted = self.finished[: self.episodes - first]
+        self.finished.zero_()
+        self.final.zero_()
+        for _ in range(math.ceil(self.max_steps / self.play.steps)):
+            self.play()
+            count = int(wanted.sum())
+            progress.reach(first + count)
+            if count == len(wanted):
+                break
 
     def _watch(self, played: TensorDictBase) -> None:
         following = played.get(keys.NEXT)

@@ -8,6 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import torch
+from torchrl.envs import EnvBase
 
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.devices import forked_random, resolve_device, use_device
@@ -82,26 +83,14 @@ def make_evaluator(
         raise ValueError(f"episodes is {count}: evaluate at least 1.")
     use_device(experiment.device)
     greedy = config.deterministic if deterministic is None else deterministic
-    shared = None if collector is None else _sharing(experiment, agent, collector)
-    if shared is not None:
-        env = shared.env
-    else:
-        env = agent.attach(experiment.make_world(evaluation=True, num_envs=count, seed=config.seed))
+
+    def make_world(num_envs: int) -> EnvBase:
+        return experiment.make_world(evaluation=True, num_envs=num_envs, seed=config.seed)
+
+    lent = None if collector is None else collector.lend(agent, make_world)
+    env = agent.attach(make_world(count)) if lent is None else lent.env
     policy, acceleration = acting_policy(agent), experiment.acceleration
-    return Evaluator(policy, env, greedy, config.max_steps, acceleration, compile, shared, count)
-
-
-def _sharing(experiment: Experiment, agent: Agent, collector: RolloutCollector) -> RolloutCollector | None:
-    """Collector for an agent in evaluation worlds which runs the code compiled for another; None where it does not
-    fit.
-    """
-    if agent.planner.enabled or not collector.serves(agent):
-        return None
-    world = experiment.make_world(
-        evaluation=True, num_envs=collector.env.batch_size[0], seed=experiment.evaluation.seed
-    )
-    shared = collector.like(agent.attach(world), agent)
-    return shared if shared.fits() else None
+    return Evaluator(policy, env, greedy, config.max_steps, acceleration, compile, lent, count)
 
 
 class PeriodicEvaluator:

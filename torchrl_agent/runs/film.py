@@ -20,7 +20,7 @@ from torchrl_agent.core.abilities import abilities, world_name, world_seed
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.optimization.compilation import AccelerationConfig
-from torchrl_agent.training.collector import episode_entries, play
+from torchrl_agent.training.collector import RolloutCollector, episode_entries
 from torchrl_agent.training.evaluator import Stepper
 
 PICTURES_PER_SECOND = 20
@@ -50,6 +50,8 @@ def film_policy(
     acceleration: AccelerationConfig | None = None,
     fps: float | None = None,
     best_from: int | None = None,
+    rows: int | None = None,
+    collector: RolloutCollector | None = None,
 ) -> Path:
     """Run a policy in all worlds of ``env``, write them side by side as a film and return its path.
 
@@ -62,6 +64,8 @@ def film_policy(
         acceleration: on CUDA, what to capture.
         fps: steps of the game per second of the film; by default the world's rate (:func:`film_rate`).
         best_from: a seed to show the best world alone (:func:`best_world`); None for all worlds.
+        rows: number of worlds that are shown or of which the best one is, the first ones; by default all.
+        collector: takes the steps instead of the policy, by code that is compiled already; of the same ``env``.
 
     Raises:
         ValueError: the world cannot be drawn, or the film cannot be written.
@@ -76,16 +80,17 @@ def film_policy(
     repeat = abilities(env).action_repeat
     steps, every = math.ceil(steps / repeat), max(1, every // repeat)
     frames: list[Any] = []
-    worlds: Sequence[int] = range(env.batch_size[0])
+    worlds: Sequence[int] = range(env.batch_size[0] if rows is None else rows)
     finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
 
     def watch(played: TensorDictBase) -> None:
         finished.logical_or_(played.get((keys.NEXT, keys.DONE)).squeeze(-1))
 
-    with set_exploration_type(mode), Progress(steps, "step", "filming", leave=False) as progress:
+    acting = set_exploration_type(mode) if collector is None else collector.acting(mode)
+    with acting, Progress(steps, "step", "filming", leave=False) as progress:
         if best_from is not None and len(worlds) > 1:
-            worlds = [best_world(env, policy, steps, best_from)]
-        stepper = Stepper(env, policy, min(every, steps), watch, acceleration)
+            worlds = [best_world(env, policy, steps, best_from, len(worlds), collector)]
+        stepper = Stepper(env, policy, min(every, steps), watch, acceleration, collector=collector)
         for step in range(0, steps, every):
             frames.append(grid([env.draw(world) for world in worlds]))
             stepper()
@@ -95,25 +100,37 @@ def film_policy(
     return write_film(frames, path, fps / (every * repeat))
 
 
-def best_world(env: EnvBase, policy: TensorDictModuleBase, steps: int, seed: int) -> int:
-    """Play the first episode of every world, for ``steps`` steps at most, and return the world with the highest return,
-    which plays the same episode again after the next reset: the worlds are seeded before and afterwards. The first one
-    where no returns are reported.
+def best_world(
+    env: EnvBase,
+    policy: TensorDictModuleBase,
+    steps: int,
+    seed: int,
+    rows: int | None = None,
+    collector: RolloutCollector | None = None,
+) -> int:
+    """Play the first episode of every world, for ``steps`` steps at most, and return which of the first ``rows`` worlds
+    has the highest return. It plays the same episode again after the next reset: the worlds are seeded before and
+    afterwards. The first one where no returns are reported.
     """
     key = episode_entries(env).get(keys.EPISODE_RETURN)
     if key is None:
         return 0
     returns = torch.zeros(env.batch_size, device=env.device)
     finished = torch.zeros_like(returns, dtype=torch.bool)
-    env.set_seed(world_seed(env, seed))
-    for played in play(env, policy, env.reset(), steps):
+
+    def watch(played: TensorDictBase) -> None:
         following = played.get(keys.NEXT)
-        returns = torch.where(finished, returns, following.get(key).squeeze(-1).float())
-        finished |= following.get(keys.DONE).squeeze(-1)
-        if bool(finished.all()):
+        returns.copy_(torch.where(finished, returns, following.get(key).squeeze(-1).float()))
+        finished.logical_or_(following.get(keys.DONE).squeeze(-1))
+
+    env.set_seed(world_seed(env, seed))
+    stepper = Stepper(env, policy, 1, watch, collector=collector)
+    for _ in range(steps):
+        stepper()
+        if bool(finished[:rows].all()):
             break
     env.set_seed(world_seed(env, seed))
-    return int(returns.argmax())
+    return int(returns[:rows].argmax())
 
 
 def film_world(experiment: Experiment, num_envs: int, live: bool = False) -> EnvBase:

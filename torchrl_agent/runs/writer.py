@@ -239,11 +239,13 @@ class RunWriter:
         """Name of a film of a policy's best of a number of episodes; None, and a line that says why, if there can be
         none.
         """
-        options: dict[str, Any] = {"acceleration": self.experiment.acceleration}
-        options["best_from"] = self.experiment.evaluation.seed
+        experiment = self.experiment
+        options: dict[str, Any] = {"acceleration": experiment.acceleration, "best_from": experiment.evaluation.seed}
         try:
-            with closing(film_world(self.experiment, episodes)) as world:
-                return film_policy(agent.attach(world), acting_policy(agent), path, **options).name
+            lent = self.learner.collector.lend(agent, lambda count: film_world(experiment, count))
+            with closing(agent.attach(film_world(experiment, episodes)) if lent is None else lent.env) as world:
+                options |= {"rows": episodes, "collector": lent}
+                return film_policy(world, acting_policy(agent), path, **options).name
         except ValueError as error:
             log.warning("no film: %s", error)
             return None

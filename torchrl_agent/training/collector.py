@@ -91,17 +91,24 @@ class RolloutCollector:
         self._buffers: TensorDict | None = None
         self._finals = self.root.select(*self._once).clone()
 
-    def serves(self, agent: Agent) -> bool:
-        """True if :meth:`like` may run the code compiled for these rollouts with another agent. Modules of your own may
-        ask for the exploration type, which is that of rollouts.
-        """
-        return self._shared and type(agent) is type(self.agent) and not agent.custom_modules
+    def lend(self, agent: Agent, make_world: Callable[[int], EnvBase]) -> RolloutCollector | None:
+        """Return a collector for another agent, in other worlds, that runs the code compiled for this one, whatever the
+        worlds' seeds, stages and start; None where that code does not fit. It never fits agents that plan, nor those
+        with modules of your own, which may ask for the exploration type: it is that of rollouts.
 
-    def like(self, env: EnvBase, agent: Agent) -> RolloutCollector:
-        """Collector in another world with another agent of the same kinds and sizes, which runs the code compiled for
-        this one, whatever the worlds' seeds, stages and start.
+        Args:
+            agent: the agent that acts.
+            make_world: function of a number of worlds that makes them.
         """
-        return RolloutCollector(env, agent, self.steps, **self._settings)
+        if not self._shared or agent.planner.enabled or agent.custom_modules or type(agent) is not type(self.agent):
+            return None
+        env = agent.attach(make_world(self.env.batch_size[0]))
+        lent = RolloutCollector(env, agent, self.steps, **self._settings)
+        try:
+            lent.step(lent.root, otherwise="fail")
+        except RuntimeError:
+            return None
+        return lent
 
     @torch.no_grad()
     def step(self, root: TensorDictBase, otherwise: str = "eager") -> tuple[TensorDictBase, TensorDictBase]:
@@ -124,14 +131,6 @@ class RolloutCollector:
         finally:
             for flag in flags:
                 flag.zero_()
-
-    def fits(self) -> bool:
-        """True if compiled code fits; all worlds take a step to see."""
-        try:
-            self.step(self.root, otherwise="fail")
-        except RuntimeError:
-            return False
-        return True
 
     def restart(self, seed: int, *begun_at: int) -> None:
         """Begin new episodes in all worlds, with the seed of a training and the frames after which they begin."""

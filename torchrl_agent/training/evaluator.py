@@ -69,7 +69,7 @@ class Stepper:
         self._play = CudaGraphFunction(
             "the evaluation", self._play_steps, env.device if fast and config.cudagraphs else None
         )
-        self.root = tidy_root(env, env.reset()).clone() if collector is None else collector.root
+        self.root = tidy_root(env, env.reset()).clone()
         if fast:
             fill_caches(env)
 

@@ -216,7 +216,7 @@ def test_a_run_stopped_while_it_was_judged_at_its_mark_learns_no_more(tmp_path, 
     mark = ["evaluation.every=32", "evaluation.mark=-1000000", "evaluation.stop_at_mark=true", "total_frames=96"]
     wanted = [*mark, "evaluation.episodes=2", "+evaluation.world.rules={max_steps: 4}", "run.final_evaluation=true"]
 
-    def stop(*_):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

@@ -23,6 +23,10 @@ from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledF
 from torchrl_agent.training.host_player import HostPlayer, plays_arrays
 
 
+WRITTEN_TOGETHER = 16
+"""Number of steps whose frames are written to the buffers together: each entry is then copied once in so many steps."""
+
+
 class RolloutCollector:
     """Collects ``steps`` steps of every world at a time, continuing where the last rollout ended.
 
@@ -179,11 +183,15 @@ class RolloutCollector:
         if self._host is not None and self._buffers is not None:
             return self._host.play()
         root, finals = self.root, self._finals
+        frames: list[TensorDictBase] = []
         for step in range(self.steps):
             frame, root, finals = self._step(root, finals)
             if self._buffers is None:
                 self._buffers = self._allocate(frame)
-            self._buffers[step].update_(frame)
+            frames.append(frame)
+            if len(frames) == (WRITTEN_TOGETHER if self._traceable else 1) or step == self.steps - 1:
+                self._write(frames, step + 1)
+                frames = []
         if self._once:
             assert self._buffers is not None
             self._buffers[-1].get(keys.NEXT).update_(root.select(*self._once))
@@ -192,6 +200,13 @@ class RolloutCollector:
         if self._host is not None:
             assert self._buffers is not None
             self._host.begin(self.root, self._buffers, self.policy.in_keys)
+
+    def _write(self, frames: list[TensorDictBase], end: int) -> None:
+        """Write the frames of the steps before ``end`` to the buffers, with one copy for each entry."""
+        assert self._buffers is not None
+        written = self._buffers[end - len(frames) : end]
+        for key in frames[0].keys(True, True):
+            torch.stack([frame.get(key) for frame in frames], out=written.get(key))
 
     def _allocate(self, frame: TensorDictBase) -> TensorDict:
         """Allocate buffers for frames [N] of every step; entries kept once have T + 1, ``next`` is a shifted view."""

@@ -90,13 +90,19 @@ class Uncompiled(TorchDispatchMode):
         read = seen
         if func.overloadpacket in CHOOSING:
             read = [*_tensors((args[1:], kwargs)), *fresh]
-        elif func.overloadpacket in OVERWRITING:
-            read = _tensors((args[1:], kwargs))
-        work.launches += 1
+        elif func.overloadpacket in OVERWRITING or func._overloadname == "out":
+            read = [each for each in seen if all(each is not other for other in written)]
+        work.launches += _launches(func, written)
         work.bytes += sum(map(_size, (*read, *written, *fresh)))
         formula = flop_registry.get(func.overloadpacket)
         if formula is not None:
             work.flops += int(formula(*args, **kwargs, out_val=result))
+
+
+def _launches(func: Any, written: list[Tensor]) -> int:
+    """Count the kernels of an operation: one, but one for each tensor of a list of several types."""
+    mixed = len({each.dtype for each in written}) > 1
+    return len(written) if mixed and func.overloadpacket is aten._foreach_copy_ else 1
 
 
 def count_flops(function: Callable[[], Any]) -> int:

@@ -38,6 +38,17 @@ def test_room_that_is_found_costs_nothing_and_what_is_overwritten_is_not_read(co
     assert count(lambda _: torch.empty(100).fill_(1.0)) == {"rest": Work(1, 400)}
     several = [torch.zeros(50), torch.zeros(50)]
     assert count(lambda _: torch._foreach_copy_(several, [torch.ones(50)] * 2)) == {"rest": Work(2, 200 + 800)}
+    rows = torch.zeros(2, 50)
+    assert count(lambda _: torch.stack(several, out=rows)) == {"rest": Work(1, 800)}
+
+
+def test_lists_of_several_types_are_copied_one_by_one(count):
+    one, other = (
+        (torch.zeros(50), torch.zeros(50, dtype=torch.bool)),
+        (torch.ones(50), torch.ones(50, dtype=torch.bool)),
+    )
+    work = count(lambda _: torch._foreach_copy_(one, other))
+    assert work["rest"].launches == 2
 
 
 def test_a_step_of_adam_reads_four_numbers_of_a_weight_and_writes_three(count):

@@ -22,7 +22,6 @@ from torchrl_agent.modules.distributions import choosers
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction, fastest
 from torchrl_agent.training.host_player import HostPlayer, plays_arrays
 
-
 WRITTEN_TOGETHER = 16
 """Number of steps whose frames are written to the buffers together: each entry is then copied once in so many steps."""
 

@@ -56,9 +56,11 @@ def gate(data: list[dict[str, Any]]) -> Table:
 
 
 def reward(data: list[dict[str, Any]]) -> Table:
-    """Return the schedules chosen by either reward, by seed."""
-    keys = ("seed", "reward", "schedule", *FIGURES)
-    return only(data[-1]["rows"], {key: key for key in keys})
+    """Return the schedule chosen by either reward and what it earns, by seed."""
+    kinds = ("gain", "contribution")
+    chosen = {(row["seed"], row["reward"]): f"{row['schedule']}: {row['return']:.2f}" for row in data[-1]["rows"]}
+    seeds = sorted({seed for seed, _ in chosen})
+    return ["seed", *kinds], [[str(seed), *(chosen[seed, kind] for kind in kinds)] for seed in seeds]
 
 
 def speed(data: list[dict[str, Any]]) -> Table:
@@ -98,14 +100,15 @@ SECTIONS = (
         "one episode in each of the worlds; the correlation is that of permanent modules with those that pay, `ahead` "
         "the return beyond that of the first row in the same worlds, the last column the accuracy beyond that of the "
         "`smaller schedule`. Learned, with a range over seeds: `weighted` from one player (transfer: seed 2), "
-        "`ppo` after 65,536 frames of PPO upon it, `by_net` and `by_contribution` from four players by that reward.",
+        "`ppo` after 65,536 frames of PPO upon it, `by_net` and `by_contribution` from four players by that reward, "
+        "`cloned` from them without weights.",
     ),
     Section("Faults", ("growth_gate.json",), gate, "accuracy of hosts at level 3, range over seeds."),
     Section(
         "Gain and contribution",
         ("growth_reward.json",),
         reward,
-        "the best of seven schedules by gain over the twin, and by contributions; return by gain.",
+        "the best of seven schedules by either reward, and its return by gain.",
     ),
     Section(
         "Speed",

@@ -94,7 +94,7 @@ class GrowthEnv(World):
             self.data = at_once(self.data)
         self.levels, self.classes = self.data.labels.shape[1], self.data.classes()
         self._take_host(host, slots)
-        if level is not None and not 0 <= level < self.levels:
+        if level not in (None, *range(self.levels)):
             raise ValueError(f"level is {level!r}: task {self.task!r} has 0 to {self.levels - 1}.")
         self.needed = NEEDED.get(self.task) if self.rules.host == "pointwise" else None
         useful = range(self.levels) if self.needed is None else [len(slots) for slots in self.needed]
@@ -117,6 +117,13 @@ class GrowthEnv(World):
         rows, rules = self.data.inputs, self.rules
         if module is None and slots:
             raise ValueError("slots name places in a host of your own: give host, too.")
+        if not isinstance(module, nn.Module | None):
+            raise ValueError(f"host is {module!r}: give a PyTorch module, or name one of ours as rules.host.")
+        if isinstance(slots, str):
+            raise ValueError(f"slots is {slots!r}: give a list of names, such as [{slots}].")
+        if module is None and rules.host != "mlp" and rows.ndim != 3:
+            shape = list(rows.shape[1:])
+            raise ValueError(f"rules.host is {rules.host!r}, which reads rows [positions, features], not {shape}.")
         if module is None and rules.host in EXAMPLES:
             module, slots = example(rules.host, rows, self.classes, rules.width)
         if module is not None:

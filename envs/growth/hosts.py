@@ -243,13 +243,7 @@ EXAMPLES = ("cnn", "transformer")
 
 
 def example(name: str, rows: Tensor, classes: int, width: int) -> tuple[nn.Module, dict[str, int]]:
-    """Make the host ``cnn`` or ``transformer`` for rows [rows, L, F], and name its slots.
-
-    Raises:
-        ValueError: rows have another shape.
-    """
-    if rows.ndim != 3:
-        raise ValueError(f"rules.host is {name!r}, which reads rows [positions, features], not {list(rows.shape[1:])}.")
+    """Make the host ``cnn`` or ``transformer`` for rows [rows, L, F], and name its slots."""
     positions, features = rows.shape[1:]
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)  # worlds draw their weights by the mean and deviation of these

@@ -211,7 +211,7 @@ class Rules:
         """Check the parameters."""
         for name in ("max_steps", "slots", "width", "updates", "batch_size", "validation_rows", "snapshot_every"):
             _check_least(self, name, 1)
-        for name in ("min_training", "min_age", "embargo"):
+        for name in ("min_training", "min_age", "embargo", "learning_rate", "clip", "fault_probability"):
             _check_least(self, name, 0)
         _check_least(self, "history", 2)
         for name, choices in (("reward", REWARDS), ("blend", BLENDS), ("pooling", POOLINGS)):

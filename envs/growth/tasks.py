@@ -118,6 +118,8 @@ def _own_task(inputs: Tensor, labels: Tensor, rows: int, generator: torch.Genera
         raise ValueError(
             f"task has {len(inputs)} rows and {len(labels)} classes: give one for each of at least 4 rows."
         )
+    if labels.is_floating_point() or labels.min() < 0:
+        raise ValueError("the task's classes are not all whole numbers from 0 on: number them so.")
     chosen = torch.randperm(len(inputs), generator=generator)
     labels = labels.cpu().reshape(len(inputs), -1)[chosen]
     return _real_task(inputs.cpu().float()[chosen], tuple(labels.unbind(1)), rows, generator)
@@ -148,12 +150,12 @@ def make_task(name: str | tuple[Tensor, Tensor], validation_rows: int, device: t
         device: device of the rows.
 
     Raises:
-        ValueError: the task is unknown, needs a package, has one class, or too few or other rows than classes.
+        ValueError: the task is unknown, needs a package, has one class, too few rows, or other classes than its rows.
     """
     generator, rows = torch.Generator().manual_seed(0), POOL + validation_rows
-    if not isinstance(name, str):
+    if isinstance(name, tuple) and len(name) == 2:
         task = _own_task(*name, rows, generator)
-    elif name in TASKS:
+    elif name in list(TASKS):
         task = TASKS[name](rows, generator)
     else:
         raise ValueError(f"task is {name!r}{did_you_mean(name, TASKS)}: use one of {', '.join(TASKS)}.")
@@ -164,5 +166,5 @@ def make_task(name: str | tuple[Tensor, Tensor], validation_rows: int, device: t
 
 def at_once(task: Task) -> Task:
     """Return the task with all positions of a row side by side, as a single one."""
-    inputs, noise = (value.flatten(1).unsqueeze(1) for value in (task.inputs, task.noise))
+    inputs, noise = (value.reshape(len(value), 1, -1) for value in (task.inputs, task.noise))
     return Task(inputs, noise, task.labels)

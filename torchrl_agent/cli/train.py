@@ -121,6 +121,8 @@ def follow(
     progress = Progress(experiment.total_frames, "frame", name, done=before_this)
     try:
         with terminable(), closing(iterations), progress:
+            if experiment.acceleration.step or experiment.acceleration.update:
+                progress.say("compiling: the first iteration takes longer")
             for iteration in iterations:
                 values = {name: iteration.known.get(tag, math.nan) for name, tag in HEADLINE.items()}
                 shown = {name: f"{value:,.3g}" for name, value in values.items() if not math.isnan(value)}

@@ -59,6 +59,13 @@ class Progress:
             self._bar.set_postfix(figures or {}, refresh=False)
             self._bar.update(done - self._bar.n)
 
+    def say(self, text: str) -> None:
+        """Show a text, on a terminal until the next step is done."""
+        if self._lines:
+            log.info("%s", text)
+        elif not self._bar.disable:
+            self._bar.set_postfix_str(text)
+
     def over(self, work: Iterable[T]) -> Iterator[T]:
         """Yield the pieces of work, one step each."""
         with self:

@@ -147,7 +147,11 @@ class MetricsWriter:
         write_text(self.path, text.getvalue())
 
 
-CHANGES = {"governor/returns": "governor rollback", "curriculum/stage": "curriculum stage"}
+CHANGES = {
+    "governor/returns": "governor rollback",
+    "curriculum/stage": "curriculum stage",
+    "population/evolution_steps": "evolution step",
+}
 """Kinds of events by the metric that changes at one."""
 
 

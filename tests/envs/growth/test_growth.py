@@ -1,7 +1,10 @@
 """The world of growing networks: rewards by hand, twins, the governor, tasks, players and refused input."""
 
 import math
+import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from growing import GERMINATE, KEEP, PRUNE, SMALL, act, grown, small, wait
@@ -11,7 +14,7 @@ from envs.growth.actions import legal_slots
 from envs.growth.dynamics import panics
 from envs.growth.rules import BLENDING, PERMANENT, PLACEHOLDERS, PRUNED, TRAINING, WAIT, Rules
 from envs.growth.scoring import events, potential
-from envs.growth.tasks import DISTANCES, LENGTH, make_task
+from envs.growth.tasks import DISTANCES, LENGTH, POOL, make_task
 from envs.toolkit.records import named_tensors
 from torchrl_agent import Experiment
 from torchrl_agent.transforms import PotentialShaping
@@ -202,6 +205,42 @@ def test_the_order_tasks_labels_say_what_can_be_seen_at_which_distance():
         assert labels[row].tolist() == expected
 
 
+def stand_ins(count=40):
+    """Packages of digits, whose rows hold nothing but their own number, of which they show the last digit."""
+    numbers = np.arange(count)
+    digits = SimpleNamespace(images=16.0 * numbers[:, None, None] * np.ones((8, 8)), target=numbers % 10)
+    signals = {"x": numbers[:, None] * np.ones(40), "y": numbers % 10}
+    return {
+        "sklearn.datasets": SimpleNamespace(load_digits=lambda: digits),
+        "mnist1d.data": SimpleNamespace(get_dataset_args=dict, make_dataset=lambda arguments: signals),
+    }
+
+
+@pytest.mark.parametrize(
+    ("task", "package", "shape"), [("digits", "scikit-learn", (8, 8)), ("mnist1d", "mnist1d", (40, 1))]
+)
+def test_a_task_of_digits_asks_three_questions_and_validates_on_others_than_it_trains_on(
+    task, package, shape, monkeypatch
+):
+    for name, module in stand_ins().items():
+        monkeypatch.setitem(sys.modules, name.split(".")[0], SimpleNamespace())
+        monkeypatch.setitem(sys.modules, name, module)
+    env = GrowthEnv(2, task=task, rules=SMALL)
+    inputs, labels = env.data.inputs, env.data.labels
+    numbers = inputs.flatten(1)[:, 0].long()
+    assert inputs.shape[1:] == shape and torch.equal(inputs[:, -1, -1].long(), numbers)
+    assert torch.equal(labels, torch.stack((numbers % 2, numbers % 10 % 5, numbers % 10), 1))
+    training, validation = (set(part.tolist()) for part in (numbers[:POOL], numbers[POOL:]))
+    assert len(training) == 30 and not training & validation
+    wait(env, 2)
+    assert env.state.measures.loss.isfinite().all()
+    for name in stand_ins():
+        monkeypatch.setitem(sys.modules, name.split(".")[0], None)
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match=f"task '{task}' needs .*{package}: pip install {package}"):
+        GrowthEnv(2, task=task)
+
+
 @pytest.mark.parametrize("name", ["order", "markov"])
 def test_every_task_is_the_same_each_time_and_trains(name):
     one, two = (make_task(name, 16, torch.device("cpu")) for _ in range(2))
@@ -255,11 +294,14 @@ def test_a_step_works_in_inference_mode_as_without_gradients():
     ("arguments", "message"),
     [
         ({"task": "ordre"}, r"task is 'ordre' \(did you mean order\?\): use one of order"),
+        ({"task": ["order"]}, r"task is \['order'\].*: use one of order"),
         ({"level": 4}, "level is 4: task 'order' has 0 to 3"),
+        ({"level": "hard"}, "level is 'hard': task 'order' has 0 to 3"),
         ({"rules": {"max_steps": 8}}, "rules.max_steps is 8: a module needs 9 steps"),
         ({"rules": {"slots": 17}}, "rules.slots is 17: a host has places for at most 16"),
         ({"rules": {"widht": 4}}, r"rules.widht is unknown \(did you mean width\?\)"),
         ({"rules": {"width": 0}}, "rules.width is 0: it must be at least 1"),
+        ({"rules": {"fault_probability": -1.0}}, "rules.fault_probability is -1.0: it must be at least 0"),
         ({"rules": {"width": "a"}}, "rules.width is 'a': give a whole number, such as 16"),
         ({"rules": {"blend": "lurp"}}, r"rules.blend is 'lurp' \(did you mean lerp\?\)"),
         ({"rules": {"noise": [0.3, 0.1]}}, "give a range from 0 on"),

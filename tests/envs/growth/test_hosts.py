@@ -207,6 +207,9 @@ class Pair(nn.Module):
         ({"host": nn.Flatten(), "slots": ()}, "the host has 0 parameters: give one of 1 to 3,145,728"),
         ({"task": (pictures()[0], torch.zeros(64, dtype=torch.long))}, "the task has one class: nothing can be"),
         ({"task": (pictures()[0], torch.zeros(5, dtype=torch.long))}, "task has 64 rows and 5 classes: give one"),
+        ({"task": (pictures()[0], pictures()[1] - 1)}, "classes are not all whole numbers from 0 on: number them so"),
+        ({"host": "cnn"}, "host is 'cnn': give a PyTorch module, or name one of ours as rules.host"),
+        ({"slots": "body"}, r"slots is 'body': give a list of names, such as \[body\]"),
         (
             {"blueprints": ["attention9"]},
             r"a blueprint is 'attention9' \(did you mean attention8\?\): use one of scale4",
@@ -220,10 +223,11 @@ def test_bad_input_is_refused_in_a_sentence(arguments, message):
         own(**arguments)
 
 
-def test_slots_without_a_host_and_examples_for_pictures_are_refused():
+def test_slots_without_a_host_and_rows_that_a_host_of_ours_does_not_read_are_refused():
     with pytest.raises(ValueError, match="slots name places in a host of your own: give host, too"):
         GrowthEnv(1, slots=("body",))
-    with pytest.raises(
-        ValueError, match=r"rules.host is 'cnn', which reads rows \[positions, features\], not \[1, 4, 4\]"
-    ):
-        GrowthEnv(1, task=pictures(), rules={"host": "cnn"})
+    for host in ("pointwise", "cnn"):
+        message = rf"rules.host is '{host}', which reads rows \[positions, features\], not \[1, 4, 4\]"
+        with pytest.raises(ValueError, match=message):
+            GrowthEnv(1, task=pictures(), rules={"host": host})
+    assert GrowthEnv(1, task=pictures(), rules={**SMALL, "host": "mlp"}).rollout(2)["next", "reward"].isfinite().all()

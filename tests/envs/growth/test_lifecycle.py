@@ -8,15 +8,18 @@ from growing import GERMINATE, KEEP, PRUNE, RETARGET, act, grown, small, stages,
 
 from envs.growth.lifecycle import ease
 from envs.growth.rules import (
+    ADD,
     ADVANCE,
     BLENDING,
     COSINE,
     DORMANT,
     DOWN,
     EMBARGOED,
+    GATE,
     GERMINATED,
     HOLDING,
     LINEAR,
+    MULTIPLY,
     PERMANENT,
     PRUNED,
     RESETTING,
@@ -112,6 +115,30 @@ def test_without_auto_advance_a_module_waits_at_each_gate():
     assert stages(env) == BLENDING and float(env.state.slots.alpha[0, 0]) == 1
     act(env, ADVANCE)
     assert stages(env) == HOLDING
+
+
+def third(steepness):
+    """Fraction of a sigmoid blend that is done after a third of its time."""
+    low, high = (1 / (1 + math.exp(sign * steepness / 2)) for sign in (1, -1))
+    return (1 / (1 + math.exp(steepness / 6)) - low) / (high - low)
+
+
+@pytest.mark.parametrize(
+    ("style", "operator", "done"), [(0, ADD, 1 / 3), (1, MULTIPLY, 1 / 3), (2, ADD, third(12)), (3, GATE, 1 / 3)]
+)
+def test_a_style_is_an_operator_and_the_curve_of_the_blend(style, operator, done):
+    env = small()
+    act(env, GERMINATE, style=style, tempo=0)
+    wait(env, 7)
+    assert env.state.slots.alpha[0].tolist() == pytest.approx([done] * 2, abs=1e-6)
+    assert env.state.slots.operator[0].tolist() == [operator] * 2
+
+
+@pytest.mark.parametrize(("curve", "done"), list(enumerate((1 / 3, 0.25, third(6), third(12), third(24)))))
+def test_a_later_change_of_alpha_follows_its_curve(curve, done):
+    env = grown()
+    act(env, RETARGET, target=0, speed=1, curve=curve)
+    assert env.state.slots.alpha[0].tolist() == pytest.approx([1 - done / 2] * 2, abs=1e-6)
 
 
 @pytest.mark.parametrize("curve", [LINEAR, COSINE, SIGMOID])

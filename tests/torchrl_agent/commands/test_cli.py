@@ -12,8 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from torchrl_agent import cli
+from torchrl_agent import Experiment, cli
 from torchrl_agent.cli.arguments import print_ways
+from torchrl_agent.cli.train import follow
 from torchrl_agent.core import progress
 from torchrl_agent.experiment.compose import config_names
 from torchrl_agent.runs.metrics import read_metrics
@@ -56,6 +57,17 @@ def test_without_a_terminal_there_is_a_line_now_and_then_unless_quiet(tmp_path, 
     caplog.clear()
     assert cli.main([*arguments, "run.name=quiet", "--quiet"]) == 0
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_whoever_waits_for_compilation_is_told(compiles, caplog):
+    def stopped():
+        raise KeyboardInterrupt
+        yield
+
+    caplog.set_level("INFO", logger=progress.__name__)
+    assert follow(stopped(), Experiment.load("smoke", f"acceleration={{step: {compiles}, update: false}}")) == 130
+    assert caplog.messages == ["compiling: the first iteration takes longer"] * compiles
 
 
 def test_a_run_that_was_moved_can_be_resumed(tmp_path, capsys):

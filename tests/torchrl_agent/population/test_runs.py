@@ -63,6 +63,8 @@ def test_the_tables_agree_with_each_other_and_with_the_checkpoint(run):
     last = rows_of(run / "metrics.csv")[-1]
     assert float(last["population/copies"]) == len(lineage)
     assert float(last["population/evolution_steps"]) == len(steps)
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert [each["frames"] for each in events if each["kind"] == "evolution step"] == steps
     assert len(state["evolution"]["steps"]) == len(steps)
     assert float(last[f"genes/{ENTROPY}_high"]) == pytest.approx(state["evolution"]["genes"][ENTROPY].max().item())
 

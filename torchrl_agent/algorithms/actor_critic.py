@@ -261,10 +261,9 @@ class OnPolicyActorCritic(ActorCritic):
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
-        loops = self.acceleration.advantages_on(self.device)
-        estimate = CompiledFunction("the advantage function", self._estimate, loops)
-        self.estimate = estimate.call
-        self.accelerated = (estimate, *self.accelerated) if loops else self.accelerated
+        compile = self.acceleration.advantages_on(self.device)
+        estimate = CompiledFunction("the advantage function", self._estimate, compile)
+        self.estimate, self.accelerated = estimate.call, (estimate, *self.accelerated)
 
     @override
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:

@@ -80,14 +80,14 @@ class MembersAlgorithm(Algorithm):
         self.rates = self.numbers["algorithm.learning_rate.initial"].clone()
         self.lr_scale, self.running = (torch.ones(self.stack.size, device=self.device) for _ in range(2))
         self.skips_in_row = torch.zeros(self.stack.size, device=self.device)
-        loops = template.acceleration.advantages_on(self.device)
-        self.estimate = CompiledFunction("the advantage function", self._estimate, loops)
+        compile = self.acceleration.advantages_on(self.device)
+        self.estimate = CompiledFunction("the advantage function", self._estimate, compile)
         function = self._losses if self.together else self._losses_of_one
         self.program = self.losses = CompiledFunction("the loss", function, self.acceleration.update)
         self.adam = CompiledFunction("the optimizer", self._step, self.acceleration.update)
         self.graphs_on = template.graphs_on
         self.captured = CudaGraphFunction("an iteration's updates", self.improve, self.graphs_on)
-        self.accelerated = (*([self.estimate] if loops else []), self.losses, self.adam)
+        self.accelerated = (self.estimate, self.losses, self.adam)
 
     def seat(self, agent: MembersAgent) -> None:
         """Let the members act by this agent."""

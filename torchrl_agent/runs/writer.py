@@ -239,8 +239,7 @@ class RunWriter:
         """Name of a film of a policy's best of a number of episodes; None, and a line that says why, if there can be
         none.
         """
-        options: dict[str, Any] = {"acceleration": self.experiment.acceleration}
-        options["best_from"] = self.experiment.evaluation.seed
+        options = {"acceleration": self.experiment.acceleration, "best_from": self.experiment.evaluation.seed}
         try:
             with closing(film_world(self.experiment, episodes)) as world:
                 return film_policy(agent.attach(world), acting_policy(agent), path, **options).name

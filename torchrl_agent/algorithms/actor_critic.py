@@ -224,11 +224,10 @@ class ActorCritic(Algorithm):
         """
         bytes_each = sum(value[:1].numel() * value.element_size() for value in data.values(True, True))
         for _ in range(epochs):
-            draws = self.draws(len(data))
             if self.drawn_at_once is None:
                 yield data
                 continue
-            frames = data
+            draws, frames = self.draws(len(data)), data
             if self.normalizes_with_others:
                 advantage, valid = data.get(keys.ADVANTAGE), data.get(keys.VALID, None)
                 frames = data.copy().set(keys.ADVANTAGE, ranks.normalized(advantage, torch.stack(draws), valid))

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -171,19 +170,16 @@ class FlatAdam(TracedAdam):
         max_norm: float,
     ) -> None:
         self.max_norm = max_norm
-        learning = set(optimizer.param_groups[0]["params"])
-        ordered = [
-            (part, module_names[parameter], parameter)
-            for part, group in enumerate(parts)
-            for parameter in sorted(group, key=lambda each: module_names[each])
-            if parameter in learning
-        ]
-        parameters = [parameter for *_, parameter in ordered]
-        self.sizes = [parameter.numel() for parameter in parameters]
-        self.ranges = [columns for _, columns in _runs([part for part, *_ in ordered], self.sizes)]
+        learning, name_of = set(optimizer.param_groups[0]["params"]), module_names.__getitem__
+        ordered = [sorted((each for each in part if each in learning), key=name_of) for part in parts]
+        ordered = [part for part in ordered if part]
+        self.ranges = columns_of(ordered)
+        pieces = [list(piece) for part in ordered for _, piece in groupby(part, name_of)]  # of one module each
         self.of_modules: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for (_, name), columns in _runs([(part, name) for part, name, _ in ordered], self.sizes):
-            self.of_modules[name].append(columns)
+        for piece, columns in zip(pieces, columns_of(pieces), strict=True):
+            self.of_modules[name_of(piece[0])].append(columns)
+        parameters = [parameter for part in ordered for parameter in part]
+        self.sizes = [parameter.numel() for parameter in parameters]
         device = parameters[0].device
         self.mean, self.square = (torch.zeros(sum(self.sizes), device=device) for _ in range(2))
         self.steps = torch.zeros(len(self.sizes), device=device)
@@ -220,13 +216,10 @@ class FlatAdam(TracedAdam):
         return norms, after.made
 
 
-def _runs(labels: Sequence[Any], sizes: Sequence[int]) -> Iterator[tuple[Any, tuple[int, int]]]:
-    """Each run of equal labels, with its first column and the one after its last."""
-    begin = 0
-    for label, run in groupby(zip(labels, sizes, strict=True), itemgetter(0)):
-        end = begin + sum(size for _, size in run)
-        yield label, (begin, end)
-        begin = end
+def columns_of(groups: Iterable[Iterable[nn.Parameter]]) -> list[tuple[int, int]]:
+    """First column of each group of parameters that lie side by side, and the one after its last."""
+    sizes = (sum(parameter.numel() for parameter in group) for group in groups)
+    return list(pairwise(accumulate(sizes, initial=0)))
 
 
 LEAST_FUSED = 10_000

@@ -359,16 +359,17 @@ def check_algorithm(algorithm: Algorithm) -> None:
         )
     if algorithm.agent.recomputes:
         raise ValueError("members of a population learn at once, without recomputation: leave model.recompute empty.")
-    if algorithm.updater.precision == "float8":
-        raise ValueError("members of a population cannot learn in float8: use algorithm.precision=bfloat16 or float32.")
+    precision = algorithm.updater.precision
+    if precision in ("float8", "float16"):
+        raise ValueError(
+            f"members of a population cannot learn in {precision}: use algorithm.precision=bfloat16 or float32."
+        )
     if algorithm.config.learning_rate.schedule == ADAPTIVE:
         raise ValueError(
             "members of a population cannot adapt their rates: use another algorithm.learning_rate.schedule."
         )
     if algorithm.config.lag:
         raise ValueError("members of a population play what they have learned: use algorithm.lag=0.")
-    if algorithm.config.precision == "float16":
-        raise ValueError("members of a population cannot scale gradients: use algorithm.precision=bfloat16 or float32.")
     if getattr(algorithm.config, "optimizer", "adam") != "adam":
         raise ValueError(f"members of a population learn by Adam, not {algorithm.config.optimizer}: use adam.")
 

@@ -119,14 +119,6 @@ def test_moments_are_laid_out_as_their_parameters_in_memory_of_their_own():
     assert state["exp_avg"].tolist() == state["exp_avg_sq"].tolist() == [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0]]
 
 
-def test_a_step_without_gradient_shrinks_by_rate_times_decay():
-    parameter = nn.Parameter(torch.tensor([2.0]))
-    optimizer = make_adam([parameter], 0.1, 1e-5, weight_decay=0.5)
-    flat = FlatAdam(optimizer, [[parameter]], {parameter: "actor"}, LIMITS)
-    at_once(flat, [parameter], [torch.zeros(1)])
-    assert parameter.item() == pytest.approx(1.9)  # 2 * (1 - 0.1 * 0.5)
-
-
 @pytest.mark.parametrize("reason", ["unwanted", "infinite"])
 def test_a_step_that_is_skipped_changes_nothing(reason):
     parameters, parts, optimizer = make()

@@ -49,3 +49,10 @@ def learner_of(overrides: list[str], *more: str) -> Learner:
     config = next((word.split("=")[1] for word in overrides if word.startswith("config=")), "smoke")
     words = [word for word in overrides if not word.startswith("config=")]
     return Experiment.load(config, "device=cuda", *SMALL, *words, *more).make_learner()
+
+
+def uncompiled(learner: Learner) -> set[str]:
+    """Names of a learner's functions that run eagerly, without those that are compiled on CUDA alone."""
+    functions = (*learner.collector.accelerated, *learner.algorithm.accelerated)
+    on_cuda = {"the advantage function", "the reward scaler"} if learner.device.type == "cpu" else set()
+    return {each.name for each in functions if not each.compiled} - on_cuda

@@ -44,7 +44,10 @@ ACTIONS |= {"one": BOX(-2, 2, (1,), np.float32), "free": BOX(-np.inf, np.inf, (1
 
 
 class Shown(gymnasium.Env):
-    """Random observations of a kind; the action is paid, and an episode has ten steps."""
+    """Random observations of a kind; the action is paid."""
+
+    length = 10
+    """Steps of an episode."""
 
     def __init__(self, seen="vector", acts="two", render_mode=None):
         self.observation_space, self.action_space = SPACES[seen], ACTIONS[acts]
@@ -60,7 +63,7 @@ class Shown(gymnasium.Env):
 
     def step(self, action):
         self.count += 1
-        return self._see(), float(np.sum(action)), False, self.count == 10, {}
+        return self._see(), float(np.sum(action)), False, self.count == self.length, {}
 
 
 class Reversed(Shown):
@@ -301,27 +304,19 @@ def test_several_observations_keep_their_statistics_and_their_order(tmp_path):
     there_and_back(tmp_path, model, "several", "two", world=Reversed, normalizer=worlds)
 
 
-class Counted(gymnasium.Env):
-    """Observations of the number of the step, channels last; an episode has four steps."""
+class Counted(Shown):
+    """Observations of the number of the step, channels last."""
 
-    action_space = gymnasium.spaces.Discrete(2)
+    length = 4
 
     def __init__(self, shape, render_mode=None):
+        super().__init__()
         kind = np.float32 if len(shape) == 1 else np.uint8
         self.observation_space = BOX(0, 255, shape, kind)
 
     def _see(self):
         seen = np.zeros(self.observation_space.shape, self.observation_space.dtype)
         return seen + (1 + self.count + 50 * np.arange(seen.shape[-1])).astype(seen.dtype)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.count = 0
-        return self._see(), {}
-
-    def step(self, action):
-        self.count += 1
-        return self._see(), 1.0, False, self.count == 4, {}
 
 
 @pytest.mark.parametrize("shape", [(3,), (36, 36, 1), (36, 36, 3)])

@@ -141,11 +141,11 @@ def test_a_world_of_one_agent_and_plain_networks(tmp_path, capsys):
     [
         (["policy", "cartpole", "world.num_envs=8"], "no hand-written player to imitate"),
         (["perception", "town_agent", "--players", "greedy", "genius"], "no player 'genius'"),
-        (["perception", "town_agent", "--disturbed", "1"], "--disturbed is 1.0: it is a share"),
+        (["perception", "town_agent", "--disturbed", "1"], "disturbed is 1.0: it must be at most 0.8"),
         (["perception", "town_agent", "world.num_envs=3", "--frames", "16"], "world.num_envs is 3 but 2 players"),
         (["social_model", "town_agent", "world.privileged=false"], "privileged"),
         (["perception", "town_agent", "frozen=[perception]"], "frozen names perception"),
-        (["perception", "town_agent", "--updates", "0"], "--updates is 0"),
+        (["perception", "town_agent", "--updates", "0"], "updates is 0: it must be at least 1"),
         (["perception", "town_agent", "pretrained.perception=nowhere.pt"], "there is no module nowhere.pt"),
         (
             ["world_model", "town_agent", "model.world_model.predict_others=true"],

@@ -224,11 +224,10 @@ class ActorCritic(Algorithm):
         """
         bytes_each = sum(value[:1].numel() * value.element_size() for value in data.values(True, True))
         for _ in range(epochs):
-            draws = self.draws(len(data))
             if self.drawn_at_once is None:
                 yield data
                 continue
-            frames = data
+            draws, frames = self.draws(len(data)), data
             if self.normalizes_with_others:
                 advantage, valid = data.get(keys.ADVANTAGE), data.get(keys.VALID, None)
                 frames = data.copy().set(keys.ADVANTAGE, ranks.normalized(advantage, torch.stack(draws), valid))
@@ -261,10 +260,9 @@ class OnPolicyActorCritic(ActorCritic):
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
-        loops = self.acceleration.advantages_on(self.device)
-        estimate = CompiledFunction("the advantage function", self._estimate, loops)
-        self.estimate = estimate.call
-        self.accelerated = (estimate, *self.accelerated) if loops else self.accelerated
+        compile = self.acceleration.advantages_on(self.device)
+        estimate = CompiledFunction("the advantage function", self._estimate, compile)
+        self.estimate, self.accelerated = estimate.call, (estimate, *self.accelerated)
 
     @override
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:

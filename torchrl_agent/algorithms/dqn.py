@@ -10,7 +10,6 @@ from typing import Any
 from tensordict import TensorDict
 from torch import Tensor
 from torchrl.envs import EnvBase
-from torchrl.objectives import SoftUpdate
 from typing_extensions import override
 
 from torchrl_agent.algorithms.off_policy import OffPolicy, OffPolicyConfig
@@ -58,11 +57,6 @@ class DQN(OffPolicy):
     def make_loss(self) -> ActionValueLoss:
         """Return the temporal-difference loss."""
         return ActionValueLoss(self.agent, gamma=self.config.gamma, double=self.config.double)
-
-    @override
-    def make_target(self) -> SoftUpdate:
-        """Return TorchRL's Polyak average."""
-        return SoftUpdate(self.loss.loss, tau=self.config.target_rate)
 
     @override
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:

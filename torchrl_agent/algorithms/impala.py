@@ -65,10 +65,8 @@ class IMPALA(ActorCritic):
         super().__init__(agent, config, rows, acceleration)
         self.drawn_at_once = rows // config.num_minibatches
         self.lags(config.refresh_every)
-        loops = self.acceleration.advantages_on(self.device)
-        scaler = CompiledFunction("the reward scaler", self.rewards, loops)
-        self.scaled_rewards = scaler.call
-        self.accelerated = (scaler, *self.accelerated) if loops else self.accelerated
+        scaler = CompiledFunction("the reward scaler", self.rewards, self.acceleration.advantages_on(self.device))
+        self.scaled_rewards, self.accelerated = scaler.call, (scaler, *self.accelerated)
 
     @override
     def make_loss(self) -> AgentLoss:

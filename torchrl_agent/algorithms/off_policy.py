@@ -4,9 +4,8 @@ frames collected, and a target network.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -58,16 +57,9 @@ class OffPolicyConfig(AlgorithmConfig):
     goal, with one-step returns."""
 
 
-class Follower(Protocol):
-    """Update rule of a target network."""
-
-    def step(self) -> None:
-        """Move it toward the learning network once."""
-
-
 class OffPolicy(Algorithm):
     """An algorithm that learns from a replay; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`. Its loss has
-    a ``target``, the weights of its target network.
+    a ``target``, the weights of its target network, and by ``averaging(rate)`` gives the rule that updates them.
 
     Attributes:
         target: update rule of the target network.
@@ -76,7 +68,6 @@ class OffPolicy(Algorithm):
 
     config: OffPolicyConfig
     replay: Replay
-    target: Follower
     updates_at_once = 1
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
@@ -84,7 +75,7 @@ class OffPolicy(Algorithm):
         if agent.recomputes:
             raise ValueError(f"{self.name} learns without recomputation: leave model.recompute empty, or use ppo.")
         super().__init__(agent, config, rows, acceleration)
-        self.target = self.make_target()
+        self.target = self.loss.averaging(config.target_rate)
         self.replay = self._make_replay(rows)
         on_host = self.device.type == "cpu"  # a GPU captures these as CUDA graphs
         compiled = self.acceleration.advantages and on_host
@@ -98,10 +89,6 @@ class OffPolicy(Algorithm):
         self.frames = self.updates = 0
         self.owed = 0.0
         """Number of frames that are still to be learned from."""
-
-    @abstractmethod
-    def make_target(self) -> Follower:
-        """Return the update rule of the loss's target network."""
 
     def _make_replay(self, rows: int) -> Replay:
         config = self.config

@@ -12,7 +12,6 @@ from torchrl_agent.algorithms.algorithm import check_config
 from torchrl_agent.algorithms.off_policy import OffPolicy, OffPolicyConfig
 from torchrl_agent.core.bounds import any_number, choice, count, number
 from torchrl_agent.losses.sac import SoftActorCriticLoss
-from torchrl_agent.losses.twin_critic import Polyak
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.models.sac_agent import DEVIATIONS, SACAgent
@@ -58,8 +57,3 @@ class SAC(OffPolicy):
         wanted = self.config.target_entropy
         entropy = self.agent.default_entropy if wanted is None else wanted
         return SoftActorCriticLoss(self.agent, gamma=self.config.gamma, target_entropy=entropy)
-
-    @override
-    def make_target(self) -> Polyak:
-        """Return the Polyak average."""
-        return Polyak(self.loss, self.config.target_rate)

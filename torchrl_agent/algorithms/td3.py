@@ -13,7 +13,6 @@ from typing_extensions import override
 from torchrl_agent.algorithms.off_policy import OffPolicy, OffPolicyConfig
 from torchrl_agent.core.bounds import count, number
 from torchrl_agent.losses.td3 import DeterministicActorCriticLoss
-from torchrl_agent.losses.twin_critic import Polyak
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.models.td3_agent import TD3Agent
@@ -66,11 +65,6 @@ class TD3(OffPolicy):
         return DeterministicActorCriticLoss(
             self.agent, gamma=config.gamma, target_noise=config.target_noise, noise_clip=config.noise_clip
         )
-
-    @override
-    def make_target(self) -> Polyak:
-        """Return the Polyak average."""
-        return Polyak(self.loss, self.config.target_rate)
 
     @override
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:

@@ -1,11 +1,14 @@
-"""Tables for a terminal, and means with confidence intervals."""
+"""Tables for a terminal and for files, and means with confidence intervals."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
+from typing import Any
 
 
 def printable(text: str) -> str:
@@ -42,6 +45,15 @@ def markdown(rows: Sequence[Sequence[object]]) -> str:
     cells = [[str(value).strip().replace("|", "\\|") for value in row] for row in rows]
     header, *others = [f"| {' | '.join(line)} |" for line in cells]
     return "\n".join([header, "|" + "---|" * len(cells[0]), *others])
+
+
+def as_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Return rows as CSV with a header; a cell that a row lacks is empty, and what is in no column is left out."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue()
 
 
 # --- intervals -------------------------------------------------------------------------------------------------------

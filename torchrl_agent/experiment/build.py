@@ -80,8 +80,7 @@ def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int
     except Exception as error:  # a constructor of the user's own raises any
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"the world {arguments['_target_']} cannot be made: {reason}") from None
-    env = plain_world(env)
-    env = _with_statistics(env)
+    env = _with_statistics(plain_world(env))
     env = with_transforms(env, arguments.get(TRANSFORMS, ()), evaluation)
     env.set_seed(world_seed(env, seed))
     return env

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import torch
 import yaml
+from omegaconf import OmegaConf
 from torchrl.envs import EnvBase
 
 from torchrl_agent.core.abilities import abilities
@@ -133,10 +134,9 @@ def configuration(config: Any, overrides: Sequence[str] = (), trust: bool = Fals
         rules = _rules(env, world, asked, given)
     finally:
         env.close(raise_if_closed=False)
-    content: dict[str, Any] = {"name": re.sub(r"\W+", "_", name).strip("_").lower()}
-    for rule in rules:
-        _merge(content, rule.section)
-    body = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    content = {"name": re.sub(r"\W+", "_", name).strip("_").lower()}
+    merged = OmegaConf.to_container(OmegaConf.merge(content, *(rule.section for rule in rules)))
+    body = yaml.safe_dump(merged, sort_keys=False, allow_unicode=True)
     return f"defaults: [experiment_schema, _self_]\n{body}", [rule.reason for rule in rules]
 
 
@@ -263,14 +263,6 @@ def _given(overrides: Sequence[str]) -> dict[str, Any]:
         if equals:
             found[key] = yaml.safe_load(value)
     return found
-
-
-def _merge(into: dict[str, Any], section: dict[str, Any]) -> None:
-    for key, value in section.items():
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _merge(into[key], value)
-        else:
-            into[key] = value
 
 
 def unknown_prefix(config: str) -> str | None:

@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictSequential
 from torch import nn
-from torchrl.objectives import DQNLoss
+from torchrl.objectives import DQNLoss, SoftUpdate
 from torchrl.objectives.utils import ValueEstimators
 
 from torchrl_agent import keys
@@ -39,6 +39,10 @@ class ActionValueLoss(nn.Module):
     def target(self) -> TensorDictBase:
         """Weights of the target network."""
         return self.loss.target_value_network_params
+
+    def averaging(self, rate: float) -> SoftUpdate:
+        """Polyak averaging: each step moves the target network this fraction of the way to the online network."""
+        return SoftUpdate(self.loss, tau=rate)
 
     def copy_to_target(self) -> None:
         """Copy the online network's weights to the target network."""

@@ -43,9 +43,13 @@ class TwinValueLoss(nn.Module):
         """Weights of the target network."""
         return TensorDict.from_module(self.following)
 
+    def averaging(self, rate: float) -> Polyak:
+        """Rule that updates the target network."""
+        return Polyak(self, rate)
+
     def copy_to_target(self) -> None:
         """Copy the online network's weights to the target network."""
-        Polyak(self, 1.0).step()
+        self.averaging(1.0).step()
 
     def features(self, encoded: TensorDictBase) -> Tensor:
         """Features [B, F] that policy and action values read from an encoder's output."""

@@ -196,9 +196,8 @@ class Agent(Predicting, nn.Module):
         self.sequential = bool(self.memory) or len(self.auxiliary) > 0
         join = GatedConcat(context.read)
         if context.config.manager.intrinsic_coeff:
-            join.open_gate(
-                keys.GOAL_EMBEDDING
-            )  # the controller is paid for serving the goal, so it reads it from the first step
+            # the controller is paid for serving the goal, so it reads it from the first step
+            join.open_gate(keys.GOAL_EMBEDDING)
         return [*body, join]
 
     def parts(self) -> list[list[nn.Parameter]]:

@@ -54,19 +54,32 @@ def channels_last(picture: Tensor) -> Tensor:
     return picture.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
 
 
-class ConvEncoder(nn.Module):
-    """Convolutions over a picture [..., C, H, W] that has been flattened to [..., C * H * W]; gives [..., out].
+class PictureEncoder(nn.Module):
+    """Convolutions over a picture [..., C, H, W] that has been flattened to [..., C * H * W]; gives [..., out]."""
 
-    Small pictures (such as a window of 5 x 5 cells) keep their resolution, large ones are halved down to 8 cells or
-    less.
-    """
-
+    network: nn.Module
     channels_last = False
     """True to read pictures with the channels last on CUDA, as tensor cores do."""
 
-    def __init__(self, shape: Sequence[int], out: int, channels: int, activation: str) -> None:
+    def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()
         self.shape = tuple(shape)
+
+    def forward(self, flat: Tensor) -> Tensor:
+        """Features of the picture."""
+        picture = flat.reshape(-1, *self.shape)
+        if self.channels_last and flat.device.type == "cuda":
+            picture = channels_last(picture)
+        return self.network(picture).reshape(*flat.shape[:-1], -1)
+
+
+class ConvEncoder(PictureEncoder):
+    """Convolutions that keep the resolution of small pictures (such as a window of 5 x 5 cells), and halve large ones
+    down to 8 cells or less.
+    """
+
+    def __init__(self, shape: Sequence[int], out: int, channels: int, activation: str) -> None:
+        super().__init__(shape)
         depth, height, width = self.shape
         layers: list[nn.Module] = []
         while max(height, width) > 8:
@@ -78,22 +91,14 @@ class ConvEncoder(nn.Module):
             if isinstance(layer, nn.Conv2d):
                 orthogonal(layer, math.sqrt(2))
 
-    def forward(self, flat: Tensor) -> Tensor:
-        """Features of the picture."""
-        picture = flat.reshape(-1, *self.shape)
-        if self.channels_last and flat.device.type == "cuda":
-            picture = channels_last(picture)
-        return self.network(picture).reshape(*flat.shape[:-1], -1)
 
-
-class NatureEncoder(ConvEncoder):
+class NatureEncoder(PictureEncoder):
     """The convolutions of Mnih et al. 2015 ("Human-level control through deep reinforcement learning", Methods), for
     pictures whose sides have at least 36 pixels; the fully connected layer behind them has the requested size.
     """
 
     def __init__(self, shape: Sequence[int], out: int, activation: str) -> None:
-        nn.Module.__init__(self)
-        self.shape = tuple(shape)
+        super().__init__(shape)
         if min(shape[-2:]) < 36:
             raise ValueError(f"a picture of shape {self.shape} is too small for the encoder 'nature': use cnn.")
         layers: list[nn.Module] = []
@@ -105,14 +110,13 @@ class NatureEncoder(ConvEncoder):
         self.network = nn.Sequential(*layers, nn.Flatten(), mlp(depth * math.prod(sides), out, [], activation))
 
 
-class ImpalaEncoder(ConvEncoder):
+class ImpalaEncoder(PictureEncoder):
     """The deep convolutions of Espeholt et al. 2018 ("IMPALA", figure 3): three stages of a convolution, a pooling that
     halves the picture and two residual blocks; the fully connected layer behind them has the requested size.
     """
 
     def __init__(self, shape: Sequence[int], out: int, activation: str) -> None:
-        nn.Module.__init__(self)
-        self.shape = tuple(shape)
+        super().__init__(shape)
         layers: list[nn.Module] = []
         depth, *sides = self.shape
         for channels in (16, 32, 32):

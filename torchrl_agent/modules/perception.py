@@ -30,6 +30,7 @@ from torchrl_agent.modules.networks import (
     ConvEncoder,
     ImpalaEncoder,
     NatureEncoder,
+    PictureEncoder,
     have_later,
     mlp,
     one_hot_actions,
@@ -166,7 +167,7 @@ class Perception(AgentModule):
             }
         )
         for encoder in self.encoders.values():
-            if isinstance(encoder, ConvEncoder):
+            if isinstance(encoder, PictureEncoder):
                 encoder.channels_last = config.channels_last
         width = sum(self.sizes[index] for index in self.vectors)
         self.plain, self.vector_encoder = config.plain, None

@@ -1,15 +1,18 @@
 """Adam (Kingma and Ba 2015) with decoupled weight decay (AdamW, Loshchilov and Hutter 2019): PyTorch's optimizer, and
-its step as arithmetic on parameters that lie side by side.
+its step in functions that are traced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 BETAS = (0.9, 0.999)
 """Smoothing of the gradient and of its square, as in PyTorch's Adam."""
@@ -39,71 +42,6 @@ def is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
     penalty = group["weight_decay"] and not group["decoupled_weight_decay"]  # in the gradient, not in the step
     unusual = penalty, group["amsgrad"], group["maximize"]
     return isinstance(group["lr"], Tensor) and group["betas"] == BETAS and not any(unusual)
-
-
-LEAST_FUSED = 10_000
-"""Number of parameters from which :func:`fused_step` is faster on a CPU than :class:`FlatAdam`: with 260, 9,220, 34,820
-and 135,172 it takes 260, 270, 360 and 410 microseconds, and the other 70, 260, 790 and 2,500."""
-_OPERATORS = torch.library.Library("torchrl_agent", "FRAGMENT")
-_OPERATORS.define(
-    "fused_adam(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] means, Tensor(c!)[] squares, "
-    "Tensor(d!)[] steps, Tensor rate, float decay, float epsilon, Tensor skip) -> ()"
-)
-
-
-@torch.library.impl(_OPERATORS, "fused_adam", "CPU")
-def _fused_adam(
-    parameters: list[Tensor],
-    gradients: list[Tensor],
-    means: list[Tensor],
-    squares: list[Tensor],
-    steps: list[Tensor],
-    rate: Tensor,
-    decay: float,
-    epsilon: float,
-    skip: Tensor,
-) -> None:
-    """Make the step of a fused :class:`torch.optim.Adam`, unless ``skip`` [] is 1."""
-    torch._foreach_add_(steps, 1 - skip)
-    numbers = {"beta1": BETAS[0], "beta2": BETAS[1], "weight_decay": decay, "eps": epsilon}
-    options = {"lr": rate, **numbers, "amsgrad": False, "maximize": False, "found_inf": skip}
-    torch._fused_adamw_(parameters, gradients, means, squares, [], steps, **options)
-
-
-@torch.library.impl(_OPERATORS, "fused_adam", "Meta")
-def _fused_adam_of_shapes(*_: Any) -> None:
-    """Nothing has a shape of its own."""
-
-
-def begin_moments(optimizer: torch.optim.Adam) -> None:
-    """Put the moments of each parameter into memory of their own, laid out as the parameter, as :func:`fused_step`
-    needs them; zeros where there are none yet.
-    """
-    for parameter in optimizer.param_groups[0]["params"]:
-        old = optimizer.state[parameter]
-        moments = {name: torch.zeros_like(parameter, requires_grad=False) for name in ("exp_avg", "exp_avg_sq")}
-        for name, value in moments.items():
-            value.copy_(old.get(name, value))
-        optimizer.state[parameter] = {"step": torch.zeros(()).copy_(old.get("step", torch.zeros(()))), **moments}
-
-
-def fused_step(optimizer: torch.optim.Adam, gradients: Mapping[nn.Parameter, Tensor], made: Tensor) -> None:
-    """Step of an Adam of :func:`make_adam` on a CPU, with moments (:func:`begin_moments`), if it is ``made`` (bool []):
-    one operator in a traced function. The gradients are laid out as their parameters: PyTorch's kernel takes all in the
-    order of their memory.
-    """
-    (group,) = optimizer.param_groups
-    states = [optimizer.state[parameter] for parameter in gradients]
-    moments = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
-    torch.ops.torchrl_agent.fused_adam(
-        [parameter.detach() for parameter in gradients],
-        list(gradients.values()),
-        *moments,
-        group["lr"],
-        group["weight_decay"],
-        group["eps"],
-        (~made).float(),
-    )
 
 
 class AdamStep(NamedTuple):
@@ -169,16 +107,59 @@ def adam_step(
     return AdamStep(chosen(moved, flat), chosen(mean, moments[0]), chosen(square, moments[1]), norm, made)
 
 
-class FlatAdam:
-    """The step of a :class:`torch.optim.Adam` on all parameters at once, for a function that is traced as a whole.
+class TracedAdam(ABC):
+    """The step of a :class:`torch.optim.Adam` in a function that is traced: its moments stay where they are, also when
+    a checkpoint is loaded, and the optimizer can go on with them by itself.
 
-    The optimizer's moments become views of two tensors, in which parameters that are clipped together lie side by side;
-    the optimizer can go on with them by itself.
+    Args:
+        optimizer: Adam as :func:`make_adam` makes it.
+        parameters: its parameters.
+        memory: memory of each for its number of steps and the running means of its gradient and of the square.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Adam,
+        parameters: Sequence[nn.Parameter],
+        memory: Iterable[tuple[Tensor, Tensor, Tensor]],
+    ) -> None:
+        self.optimizer, (self.group,) = optimizer, optimizer.param_groups
+        self.parameters = parameters
+        self.moments = {
+            each: {"step": steps, "exp_avg": mean.view_as(each), "exp_avg_sq": square.view_as(each)}
+            for each, (steps, mean, square) in zip(parameters, memory, strict=True)
+        }
+        self.take_moments()
+
+    @torch.no_grad()
+    def take_moments(self) -> None:
+        """Copy the optimizer's moments, if it has any, and let it use the copies."""
+        state = self.optimizer.state
+        for parameter, moments in self.moments.items():
+            for name, value in moments.items():
+                value.copy_(state[parameter][name]) if parameter in state else value.zero_()
+            state[parameter] = moments
+
+    @abstractmethod
+    def step(self, gradients: Sequence[Tensor | None], wanted: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Clip the gradients and make one step in place if it is ``wanted`` (bool []) and all are finite; parameters
+        without a gradient stay out of it.
+
+        Returns:
+            The gradients' norms before clipping, ``grad_norm`` and ``grad_norm/<module>``, and whether the step was
+            made, bool [].
+        """
+
+
+class FlatAdam(TracedAdam):
+    """The step as arithmetic on all parameters at once: moments are views of two tensors, in which those of parameters
+    that are clipped together lie side by side.
 
     Args:
         optimizer: Adam as :func:`make_adam` makes it.
         parts: groups of parameters, the gradient of each clipped by its own norm.
         module_names: name of each parameter's module, for the gradient norms that are reported.
+        max_norm: largest norm of a group.
     """
 
     def __init__(
@@ -186,60 +167,30 @@ class FlatAdam:
         optimizer: torch.optim.Adam,
         parts: Sequence[Sequence[nn.Parameter]],
         module_names: Mapping[nn.Parameter, str],
+        max_norm: float,
     ) -> None:
-        self.optimizer, (self.group,) = optimizer, optimizer.param_groups
-        learning = set(self.group["params"])
-        ordered = [
-            (part, module_names[parameter], parameter)
-            for part, group in enumerate(parts)
-            for parameter in sorted(group, key=lambda each: module_names[each])
-            if parameter in learning
-        ]
-        self.parameters = [parameter for *_, parameter in ordered]
-        self.sizes = [parameter.numel() for parameter in self.parameters]
-        ends = [0, *accumulate(self.sizes)]
-        columns = zip(ordered, pairwise(ends), strict=True)
-        neighbors = {key: list(group) for key, group in groupby(columns, lambda each: each[0][:2])}
-        # by part and module: first column and the one after the last
-        spans = {key: (group[0][1][0], group[-1][1][1]) for key, group in neighbors.items()}
-        self.ranges = [_joined(spans, part) for part in dict.fromkeys(part for part, _ in spans)]
-        self.of_modules: dict[str, list[tuple[int, int]]] = {}
-        for (_, name), span in spans.items():
-            self.of_modules.setdefault(name, []).append(span)
-        device = self.parameters[0].device
+        self.max_norm = max_norm
+        learning, name_of = set(optimizer.param_groups[0]["params"]), module_names.__getitem__
+        ordered = [sorted((each for each in part if each in learning), key=name_of) for part in parts]
+        ordered = [part for part in ordered if part]
+        self.ranges = columns_of(ordered)
+        pieces = [list(piece) for part in ordered for _, piece in groupby(part, name_of)]  # of one module each
+        self.of_modules: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for piece, columns in zip(pieces, columns_of(pieces), strict=True):
+            self.of_modules[name_of(piece[0])].append(columns)
+        parameters = [parameter for part in ordered for parameter in part]
+        self.sizes = [parameter.numel() for parameter in parameters]
+        device = parameters[0].device
         self.mean, self.square = (torch.zeros(sum(self.sizes), device=device) for _ in range(2))
         self.steps = torch.zeros(len(self.sizes), device=device)
         sizes = torch.tensor(self.sizes, device=device)
         self.owner = torch.arange(len(self.sizes), device=device).repeat_interleave(sizes)
         """Index of the parameter of each column, int64 [D]."""
-        self.take_moments()
+        views = self.steps.unbind(), self.mean.split(self.sizes), self.square.split(self.sizes)
+        super().__init__(optimizer, parameters, zip(*views, strict=True))
 
-    @torch.no_grad()
-    def take_moments(self) -> None:
-        """Copy the optimizer's moments, if it has any, and let it use views of the copies."""
-        state = self.optimizer.state
-        pieces = zip(
-            self.parameters,
-            self.mean.split(self.sizes),
-            self.square.split(self.sizes),
-            self.steps.unbind(),
-            strict=True,
-        )
-        for parameter, mean, square, steps in pieces:
-            views = {"step": steps, "exp_avg": mean.view_as(parameter), "exp_avg_sq": square.view_as(parameter)}
-            for name, view in views.items():
-                view.copy_(state[parameter][name]) if parameter in state else view.zero_()
-            state[parameter] = views
-
-    def step(
-        self, gradients: Sequence[Tensor | None], max_norm: float, wanted: Tensor
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """Make one step in place, unless a gradient is not finite; parameters without a gradient stay out of it.
-
-        Returns:
-            The gradients' norms before clipping, ``grad_norm`` and ``grad_norm/<module>``, and whether the step was
-            made, bool [].
-        """
+    @override
+    def step(self, gradients: Sequence[Tensor | None], wanted: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         pairs = list(zip(gradients, self.parameters, strict=True))
         gradient = torch.cat([(torch.zeros_like(each) if grad is None else grad).flatten() for grad, each in pairs])
         flat = torch.cat([each.detach().flatten() for each in self.parameters])
@@ -250,7 +201,8 @@ class FlatAdam:
             learning = torch.tensor([grad is not None for grad in gradients], device=flat.device)
             columns = learning[self.owner]
         counts = steps[self.owner]
-        after = adam_step(flat, gradient, moments, counts, rate, max_norm, self.ranges, wanted, epsilon, columns, decay)
+        limits = self.max_norm, self.ranges
+        after = adam_step(flat, gradient, moments, counts, rate, *limits, wanted, epsilon, columns, decay)
         for (grad, parameter), value in zip(pairs, after.flat.split(self.sizes), strict=True):
             if grad is not None:
                 parameter.copy_(value.view_as(parameter))
@@ -258,13 +210,85 @@ class FlatAdam:
         self.square.copy_(after.square)
         self.steps.copy_(torch.where(after.made if learning is None else after.made & learning, steps, self.steps))
         norms = {"grad_norm": after.norm}
-        for name, spans in self.of_modules.items():
-            squares = [gradient[begin:end].square().sum() for begin, end in spans]
+        for name, ranges in self.of_modules.items():
+            squares = [gradient[begin:end].square().sum() for begin, end in ranges]
             norms[f"grad_norm/{name}"] = torch.stack(squares).sum().sqrt()
         return norms, after.made
 
 
-def _joined(spans: Mapping[tuple[int, str], tuple[int, int]], part: int) -> tuple[int, int]:
-    """First column and end of the neighboring spans of a part's modules."""
-    own = [span for (number, _), span in spans.items() if number == part]
-    return own[0][0], own[-1][1]
+def columns_of(groups: Iterable[Iterable[nn.Parameter]]) -> list[tuple[int, int]]:
+    """First column of each group of parameters that lie side by side, and the one after its last."""
+    sizes = (sum(parameter.numel() for parameter in group) for group in groups)
+    return list(pairwise(accumulate(sizes, initial=0)))
+
+
+LEAST_FUSED = 10_000
+"""Number of parameters from which :class:`FusedAdam` is faster on a CPU than :class:`FlatAdam`: with 260, 9,220, 34,820
+and 135,172 it takes 260, 270, 360 and 410 microseconds, and the other 70, 260, 790 and 2,500."""
+_OPERATORS = torch.library.Library("torchrl_agent", "FRAGMENT")
+_OPERATORS.define(
+    "fused_adam(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] steps, Tensor(c!)[] means, "
+    "Tensor(d!)[] squares, Tensor rate, float decay, float epsilon, Tensor skip) -> ()"
+)
+
+
+@torch.library.impl(_OPERATORS, "fused_adam", "CPU")
+def _fused_adam(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    steps: list[Tensor],
+    means: list[Tensor],
+    squares: list[Tensor],
+    rate: Tensor,
+    decay: float,
+    epsilon: float,
+    skip: Tensor,
+) -> None:
+    """Make the step of a fused :class:`torch.optim.Adam`, unless ``skip`` [] is 1. PyTorch's own operator cannot be
+    part of a traced function, as it reads its numbers on the host.
+    """
+    torch._foreach_add_(steps, 1 - skip)
+    numbers = {"beta1": BETAS[0], "beta2": BETAS[1], "weight_decay": decay, "eps": epsilon}
+    options = {"lr": rate, **numbers, "amsgrad": False, "maximize": False, "found_inf": skip}
+    torch._fused_adamw_(parameters, gradients, means, squares, [], steps, **options)
+
+
+@torch.library.impl(_OPERATORS, "fused_adam", "Meta")
+def _fused_adam_of_shapes(*_: Any) -> None:
+    """Nothing has a shape of its own."""
+
+
+class FusedAdam(TracedAdam):
+    """The step as one operator on a CPU. Its kernel takes tensors in the order of their memory, so moments and
+    gradients are laid out as their parameters.
+
+    Args:
+        optimizer: Adam as :func:`make_adam` makes it.
+        clip: function that clips gradients in place and returns their norms before it (see :meth:`step`).
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.Adam, clip: Callable[[Mapping[nn.Parameter, Tensor]], dict[str, Tensor]]
+    ) -> None:
+        self.clip = clip
+        parameters = optimizer.param_groups[0]["params"]
+        memory = [(torch.zeros(()), torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
+        super().__init__(optimizer, parameters, memory)
+
+    @override
+    def step(self, gradients: Sequence[Tensor | None], wanted: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        pairs = zip(self.parameters, gradients, strict=True)
+        # the layout of a parameter is not promised by ``grad``; memory of its own, as clipping writes there
+        given = {each: torch.empty_like(each).copy_(gradient) for each, gradient in pairs if gradient is not None}
+        norms = self.clip(given)
+        made = wanted & norms["grad_norm"].isfinite()
+        torch.ops.torchrl_agent.fused_adam(
+            [parameter.detach() for parameter in given],
+            list(given.values()),
+            *([self.moments[each][name] for each in given] for name in ("step", "exp_avg", "exp_avg_sq")),
+            self.group["lr"],
+            self.group["weight_decay"],
+            self.group["eps"],
+            (~made).float(),
+        )
+        return norms, made

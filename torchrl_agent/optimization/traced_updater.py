@@ -13,14 +13,14 @@ from torchrl.modules import set_recurrent_mode
 from typing_extensions import override
 
 from torchrl_agent.core import ranks
-from torchrl_agent.optimization.adam import LEAST_FUSED, FlatAdam, begin_moments, fused_step, is_plain_adam
+from torchrl_agent.optimization.adam import LEAST_FUSED, FlatAdam, FusedAdam, TracedAdam, is_plain_adam
 from torchrl_agent.optimization.tracing import TracedFunction
 from torchrl_agent.optimization.updater import DETERMINISTIC, Updater
 
 
 class TracedUpdater(Updater):
     """An updater that traces its whole update, with the optimizer's arithmetic written out (:class:`FlatAdam`) or, for
-    all but small agents on a CPU, as one operator.
+    all but small agents on a CPU, as one operator (:class:`FusedAdam`).
 
     Args:
         args, options: see :class:`~torchrl_agent.optimization.updater.Updater`.
@@ -29,10 +29,12 @@ class TracedUpdater(Updater):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options, compile=False)
         fused = self.device.type == "cpu" and sum(each.numel() for each in self.parameters) >= LEAST_FUSED
-        self.flat = None if fused else FlatAdam(self.optimizer, self.parts, self.module_names)
-        if fused:
-            begin_moments(self.optimizer)
-        self.program = self.whole = TracedFunction("the update", self._update_at_once, True)
+        self.adam: TracedAdam = (
+            FusedAdam(self.optimizer, self._clip_gradients)
+            if fused
+            else FlatAdam(self.optimizer, self.parts, self.module_names, self.max_grad_norm)
+        )
+        self.program = TracedFunction("the update", self._update_at_once, True)
         self._names: list[str] = []
 
     @override
@@ -40,7 +42,7 @@ class TracedUpdater(Updater):
         """Make an update with each minibatch; returns their diagnostics, [updates, ...]."""
         if self.adaptive is not None:
             return super().updates(minibatches)
-        results = [self.whole(minibatch) for minibatch in minibatches]
+        results = [self.program(minibatch) for minibatch in minibatches]
         scalars = torch.stack([scalars for scalars, _ in results]).unbind(1)
         others = {name: torch.stack([rest[name] for _, rest in results]) for name in results[0][1]}
         return TensorDict({**dict(zip(self._names, scalars, strict=True)), **others}, [len(results)])
@@ -48,7 +50,7 @@ class TracedUpdater(Updater):
     @override
     def update(self, minibatch: TensorDictBase) -> TensorDict:
         """Make one optimizer step, as the base class does."""
-        scalars, others = self.whole(minibatch)
+        scalars, others = self.program(minibatch)
         return TensorDict({**dict(zip(self._names, scalars.unbind(), strict=True)), **others})
 
     def _update_at_once(self, minibatch: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
@@ -59,40 +61,23 @@ class TracedUpdater(Updater):
         with torch.enable_grad():
             with self.autocast(), modes[0], modes[1]:
                 total, metrics = self.terms(minibatch)
-            learning = self.parameters if self.flat is None else self.flat.parameters
-            gradients = torch.autograd.grad(total, learning, allow_unused=True)
+            gradients = torch.autograd.grad(total, self.adam.parameters, allow_unused=True)
         with torch.no_grad():
             wanted = total.isfinite()
             if self.wanted is not None:
                 wanted = wanted & self.wanted(metrics)
-            norms, made = self._step(gradients, wanted)
+            norms, made = self.adam.step(gradients, wanted)
             bad = ~(total.isfinite() & norms["grad_norm"].isfinite())
             found = {**metrics, "loss": total.detach(), **norms, **self._count(made, bad)}
             scalars = {name: value.float() for name, value in found.items() if value.ndim == 0}
             self._names = list(scalars)
             return torch.stack(list(scalars.values())), {k: value for k, value in found.items() if value.ndim}
 
-    def _step(self, gradients: Sequence[Tensor | None], wanted: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Clip the gradients and make the optimizer's step; see :meth:`FlatAdam.step`."""
-        if self.flat is not None:
-            return self.flat.step(gradients, self.max_grad_norm, wanted)
-        pairs = zip(self.parameters, gradients, strict=True)
-        # laid out as the parameters, which ``grad`` does not promise, and each in memory of its own, as clipping writes
-        given = {each: torch.empty_like(each).copy_(gradient) for each, gradient in pairs if gradient is not None}
-        norms = self._clip_gradients(given)
-        made = wanted & norms["grad_norm"].isfinite()
-        fused_step(self.optimizer, given, made)
-        return norms, made
-
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`."""
         super().load_state_dict(state)
-        if self.flat is None:
-            begin_moments(self.optimizer)
-            self.whole.forget()  # the moments have moved
-        else:
-            self.flat.take_moments()
+        self.adam.take_moments()
 
 
 def make_updater(

@@ -180,7 +180,7 @@ class Updater:
             if not learning:
                 continue
             of_parts.append(torch.linalg.vector_norm(torch.stack([norms[parameter] for parameter in learning])))
-            factor = (self.max_grad_norm / (of_parts[-1] + 1e-6)).clamp_max(1.0)  # as PyTorch clips
+            factor = (self.max_grad_norm / (of_parts[-1] + 1e-6)).clamp_max(1.0)  # as PyTorch clips ``.grad``
             torch._foreach_mul_([gradients[parameter] for parameter in learning], factor)
         for parameter, norm in norms.items():
             of_modules[self.module_names[parameter]].append(norm)

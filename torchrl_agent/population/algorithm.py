@@ -80,14 +80,14 @@ class MembersAlgorithm(Algorithm):
         self.rates = self.numbers["algorithm.learning_rate.initial"].clone()
         self.lr_scale, self.running = (torch.ones(self.stack.size, device=self.device) for _ in range(2))
         self.skips_in_row = torch.zeros(self.stack.size, device=self.device)
-        loops = template.acceleration.advantages_on(self.device)
-        self.estimate = CompiledFunction("the advantage function", self._estimate, loops)
+        compile = self.acceleration.advantages_on(self.device)
+        self.estimate = CompiledFunction("the advantage function", self._estimate, compile)
         function = self._losses if self.together else self._losses_of_one
         self.program = self.losses = CompiledFunction("the loss", function, self.acceleration.update)
         self.adam = CompiledFunction("the optimizer", self._step, self.acceleration.update)
         self.graphs_on = template.graphs_on
         self.captured = CudaGraphFunction("an iteration's updates", self.improve, self.graphs_on)
-        self.accelerated = (*([self.estimate] if loops else []), self.losses, self.adam)
+        self.accelerated = (self.estimate, self.losses, self.adam)
 
     def seat(self, agent: MembersAgent) -> None:
         """Let the members act by this agent."""
@@ -359,16 +359,17 @@ def check_algorithm(algorithm: Algorithm) -> None:
         )
     if algorithm.agent.recomputes:
         raise ValueError("members of a population learn at once, without recomputation: leave model.recompute empty.")
-    if algorithm.updater.precision == "float8":
-        raise ValueError("members of a population cannot learn in float8: use algorithm.precision=bfloat16 or float32.")
+    precision = algorithm.updater.precision
+    if precision in ("float8", "float16"):
+        raise ValueError(
+            f"members of a population cannot learn in {precision}: use algorithm.precision=bfloat16 or float32."
+        )
     if algorithm.config.learning_rate.schedule == ADAPTIVE:
         raise ValueError(
             "members of a population cannot adapt their rates: use another algorithm.learning_rate.schedule."
         )
     if algorithm.config.lag:
         raise ValueError("members of a population play what they have learned: use algorithm.lag=0.")
-    if algorithm.config.precision == "float16":
-        raise ValueError("members of a population cannot scale gradients: use algorithm.precision=bfloat16 or float32.")
     if getattr(algorithm.config, "optimizer", "adam") != "adam":
         raise ValueError(f"members of a population learn by Adam, not {algorithm.config.optimizer}: use adam.")
 

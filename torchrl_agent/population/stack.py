@@ -14,7 +14,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from torchrl_agent.optimization.adam import adam_step
+from torchrl_agent.optimization.adam import adam_step, columns_of
 
 Values = Mapping[NestedKey, Tensor]
 """Entries of a tensordict, by key."""
@@ -49,11 +49,7 @@ class Stack(nn.Module):
         self.names = [known[parameter] for part in parts for parameter in part]
         self.shapes = [parameter.shape for part in parts for parameter in part]
         self.sizes = [shape.numel() for shape in self.shapes]
-        self.ranges, begin = [], 0
-        for part in parts:
-            end = begin + sum(parameter.numel() for parameter in part)
-            self.ranges.append((begin, end))
-            begin = end
+        self.ranges = columns_of(parts)
         states = [tensors_of(module) for module in modules]
         self.flat = nn.Parameter(torch.stack([torch.cat([s[name].flatten() for name in self.names]) for s in states]))
         self._places = {name: name.replace(".", "/") for name in states[0] if name not in self.names}

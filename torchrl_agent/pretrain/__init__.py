@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from torchrl.envs import EnvBase
 
 from torchrl_agent.core.abilities import abilities, world_name
-from torchrl_agent.core.bounds import FRAMES, count, number, share
+from torchrl_agent.core.bounds import FRAMES, check_ranges, count, number
 from torchrl_agent.core.checkpoint import MODULE_FILE, versions, write_json
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.run_names import CONFIG, find_run
@@ -64,7 +64,7 @@ class PretrainConfig:
     """Frames of agents per update. Rounded down to whole sequences; at least one sequence."""
     players: list[str] | None = None
     """Policies that act. By default the world's first scripted policy, and except for the policy random actions."""
-    disturbed: float = share(0.0)
+    disturbed: float = number(0.0, least=0, most=MOST_DISTURBED)
     """Fraction of steps with random actions instead. In stretches of some steps (Laskey et al. 2017)."""
     temperature: float | None = number(None, above=0)
     """Temperature of the policy's advantage-weighted regression. None clones the recorded actions."""
@@ -89,8 +89,8 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     Raises:
         ValueError: the settings cannot work; nothing is written then.
     """
-    start, module = time.perf_counter(), module
-    _check(config)
+    start = time.perf_counter()
+    check_ranges(config)
     experiment = switch_on(module, experiment)
     lesson, data = prepare(module, experiment, config)
     default = Path(experiment.run.folder).expanduser() / f"pretrain-{module}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -259,13 +259,3 @@ def _new_folder(folder: Path) -> Path:
     except OSError as error:
         raise ValueError(f"{folder} cannot be made ({error.strerror}): choose another --output.") from None
     return folder
-
-
-def _check(config: PretrainConfig) -> None:
-    for name in ("frames", "updates", "batch_frames", "learning_rate"):
-        if getattr(config, name) <= 0:
-            raise ValueError(f"--{name.replace('_', '-')} is {getattr(config, name)}: it must be above 0.")
-    if config.temperature is not None and config.temperature <= 0:
-        raise ValueError(f"--temperature is {config.temperature}: it must be above 0.")
-    if not 0 <= config.disturbed <= MOST_DISTURBED:
-        raise ValueError(f"--disturbed is {config.disturbed}: it is a share of steps, 0 to {MOST_DISTURBED:g}.")

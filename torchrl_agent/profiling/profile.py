@@ -6,13 +6,12 @@ other parts mark themselves (``core/spans.py``).
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -23,7 +22,7 @@ from torchrl_agent.algorithms.actor_critic import OnPolicyActorCritic
 from torchrl_agent.algorithms.impala import IMPALA
 from torchrl_agent.core.checkpoint import write_atomically
 from torchrl_agent.core.spans import spanned
-from torchrl_agent.core.tables import aligned
+from torchrl_agent.core.tables import aligned, as_csv
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import Iteration, learn
 from torchrl_agent.models.agent import CriticHead
@@ -95,8 +94,9 @@ def profile_training(experiment: Experiment, output: Path, iterations: int = 1, 
     _write(trace, lambda path: recorded.export_chrome_trace(str(path)))
     events = read_trace(trace)
     found = Profile(iterations, seconds / iterations, without, summarize(events), most_expensive(events, top))
-    _write(output / "ranges.csv", lambda path: path.write_text(_csv(found.ranges), encoding="utf-8"))
-    _write(output / "operators.csv", lambda path: path.write_text(_csv(found.operators), encoding="utf-8"))
+    for name, rows in (("ranges.csv", found.ranges), ("operators.csv", found.operators)):
+        text = as_csv(map(asdict, rows), list(asdict(rows[0])))
+        _write(output / name, partial(Path.write_text, data=text, encoding="utf-8"))
     return found
 
 
@@ -128,14 +128,6 @@ def _record(training: Iterator[Iteration], learner: Learner, iterations: int) ->
                 next(training).updates.read()
         seconds = time.perf_counter() - start
     return recorded, seconds
-
-
-def _csv(rows: list[Range] | list[Operator]) -> str:
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(asdict(rows[0])))
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
-    return buffer.getvalue()
 
 
 def table(found: Profile) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchrl_agent.runs.metrics import read_metrics
 from torchrl_agent.runs.report import COLORS, check_format, write_figure
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def read_lineage(run: Path) -> Lineage:
             f"{run} has no members.csv: give the run of a population that evolves, after its first evolution step."
         )
     try:
-        rows = _rows(path)
+        rows = read_metrics(path)
         frames = sorted({int(row["frames"]) for row in rows})
         members = 1 + max(int(row["member"]) for row in rows)
         fitness = [[math.nan] * members for _ in frames]
@@ -53,7 +54,7 @@ def read_lineage(run: Path) -> Lineage:
             fitness[frames.index(int(row["frames"]))][int(row["member"])] = float(row["fitness"])
         parents: list[dict[int, tuple[int, int]]] = [{} for _ in frames]
         path = run / "lineage.csv"
-        for row in _rows(path) if path.is_file() else []:
+        for row in read_metrics(path) if path.is_file() else []:
             pair = int(row["parent"]), int(row["second_parent"])
             if not 0 <= min(pair) <= max(pair) < members:
                 raise ValueError("no such parent")
@@ -124,8 +125,3 @@ def _draw_lines(panel: Any, lineage: Lineage) -> None:
             panel.plot([step, step + 1], [first, member], color=FIRST_PARENT, zorder=2)
             if second != first:
                 panel.plot([step, step + 1], [second, member], color=SECOND_PARENT, linestyle="--", zorder=2)
-
-
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))

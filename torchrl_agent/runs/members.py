@@ -6,11 +6,8 @@
 from __future__ import annotations
 
 import copy
-import csv
-import io
 import math
 import shutil
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ from torchrl_agent.core.checkpoint import (
     write_json,
     write_text,
 )
+from torchrl_agent.core.tables import as_csv
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.config_files import write_config
@@ -87,8 +85,10 @@ class MembersWriter:
         steps = self.learner.evolution.steps
         if len(steps) != self._steps:
             self._steps = len(steps)
-            write_table(self.folder / "members.csv", member_rows(self.learner))
-            write_table(self.folder / "lineage.csv", lineage_rows(self.learner))
+            tables = {"members.csv": member_rows(self.learner), "lineage.csv": lineage_rows(self.learner)}
+            for name, rows in tables.items():
+                if rows:
+                    write_text(self.folder / name, as_csv(rows, list(rows[0])))
 
     def save(self) -> None:
         """Write a checkpoint of each member, before the population's, without which they do not count."""
@@ -232,14 +232,3 @@ def lineage_rows(learner: PopulationLearner) -> list[dict[str, Any]]:
                 row[name] = float(step.after[name][child])
             rows.append(row)
     return rows
-
-
-def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows as CSV, atomically; nothing if there are none."""
-    if not rows:
-        return
-    text = io.StringIO()
-    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    write_text(path, text.getvalue())

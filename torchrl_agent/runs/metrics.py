@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-import io
 import json
 import secrets
 import socket
@@ -12,12 +11,13 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.checkpoint import write_text
+from torchrl_agent.core.tables import as_csv
 from torchrl_agent.core.text import to_json
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class MetricsWriter:
             return
         self._begun = True
         if self._columns:
-            self._rewrite(self._kept)
+            write_text(self.path, as_csv(self._kept, self._columns))
         if self._tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # slow to import, and only wanted here
 
@@ -117,8 +117,9 @@ class MetricsWriter:
         if new:
             earlier = read_metrics(self.path) if self._columns else []
             self._columns += new
-            self._rewrite(earlier)
-        self._append([row])
+            write_text(self.path, as_csv(earlier, self._columns))
+        with self.path.open("a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self._columns, restval="", lineterminator="\n").writerow(row)
         if self._events is not None:
             for tag, value in metrics.items():
                 self._events.add_scalar(tag, value, frames)
@@ -131,20 +132,6 @@ class MetricsWriter:
             self._events.close()
         if self._wandb is not None:
             self._wandb.experiment.finish()
-
-    def _append(self, rows: list[dict]) -> None:
-        with self.path.open("a", newline="", encoding="utf-8") as file:
-            self._table(file).writerows(rows)
-
-    def _table(self, file: TextIO) -> csv.DictWriter:
-        return csv.DictWriter(file, self._columns, restval="", extrasaction="ignore", lineterminator="\n")
-
-    def _rewrite(self, rows: list[dict[str, str]]) -> None:
-        text = io.StringIO()
-        table = self._table(text)
-        table.writeheader()
-        table.writerows(rows)
-        write_text(self.path, text.getvalue())
 
 
 CHANGES = {
@@ -248,6 +235,6 @@ def wandb_logger(folder: Path, project: str | None, configuration: str) -> Wandb
 
 
 def read_metrics(path: Path) -> list[dict[str, str]]:
-    """The rows of a ``metrics.csv``."""
+    """The rows of a ``metrics.csv``, or of another table with a header."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))

@@ -7,7 +7,6 @@ given again begins another group, so that no seed counts twice.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import textwrap
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from envs.toolkit.plain_yaml import read_yaml
 from torchrl_agent.core.checkpoint import MODULE_FILE, read_json, write_output
 from torchrl_agent.core.run_names import find_run, run_name_of
-from torchrl_agent.core.tables import aligned, interquartile_mean, markdown
+from torchrl_agent.core.tables import aligned, as_csv, interquartile_mean, markdown
 from torchrl_agent.runs.metrics import read_metrics
 
 if TYPE_CHECKING:
@@ -128,11 +127,7 @@ def table(entries: Sequence[dict[str, Any]], form: str = "text") -> str:
     present = list(dict.fromkeys(name for row in rows for name in row))
     columns = [*(name for name in FIRST if name in present), *(name for name in present if name not in FIRST)]
     if form == "csv":
-        file = io.StringIO()
-        csv.writer(file, lineterminator="\n").writerows(
-            [columns, *([row.get(name) for name in columns] for row in rows)]
-        )
-        return file.getvalue().rstrip("\n")
+        return as_csv(rows, columns).rstrip("\n")
     cells = [columns, *([_cell(row.get(name)) for name in columns] for row in rows)]
     return markdown(cells) if form == "markdown" else "\n".join(aligned(cells, words=2))
 

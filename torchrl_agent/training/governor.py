@@ -74,7 +74,7 @@ class Governor:
     """
 
     def __init__(self, config: GovernorConfig, algorithm: Algorithm, window: int) -> None:
-        check_governor(config)
+        check_ranges(config, "governor.")
         self.config, self.algorithm, self.window = config, algorithm, window
         self.learning_rate_factor = 1.0
         self.returns = 0
@@ -253,8 +253,3 @@ PLAIN = ("learning_rate_factor", "returns", "_unjudged", "_recovers", "_well", "
 def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Copy each tensor."""
     return {name: value.detach().clone() for name, value in tensors.items()}
-
-
-def check_governor(config: GovernorConfig) -> None:
-    """Raise ValueError naming the first setting that cannot work."""
-    check_ranges(config, "governor.")

@@ -200,13 +200,6 @@ class Learner:
             **random_state(self.device),
         }
 
-    def _load_replay(self, state: dict[str, Any] | None) -> None:
-        """Restore the replay; an older checkpoint, or one that was copied without its file, has none."""
-        assert self.algorithm.replay is not None
-        if state is None:
-            logger.warning("the checkpoint has no replay (a .replay.pt beside it): it begins empty")
-        self.algorithm.replay.load_state_dict(state)
-
     def bookkeeping(self) -> dict[str, Any]:
         """Episode statistics, as part of :meth:`state_dict`."""
         return {"episodes": self.episodes.state_dict()}
@@ -229,7 +222,9 @@ class Learner:
             self.load_agent(state["agent"])
             self.algorithm.load_state_dict(state["algorithm"])
             if self.algorithm.replay is not None:
-                self._load_replay(state.get("replay"))
+                if state.get("replay") is None:  # of an older checkpoint, or one that was copied without its file
+                    logger.warning("the checkpoint has no replay (a .replay.pt beside it): it begins empty")
+                self.algorithm.replay.load_state_dict(state.get("replay"))
             if self.governor is not None and state["governor"] is not None:
                 self.governor.load_state_dict(state["governor"])
             self.collector.load_worlds(state)

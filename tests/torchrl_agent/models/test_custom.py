@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kinds import uncompiled
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModuleBase
 from torch import nn
@@ -214,7 +215,7 @@ def test_an_agent_with_modules_of_ones_own_is_one_graph():
     torch._dynamo.reset()
     learner = make(*(f"acceleration.{part}=true" for part in ("step", "advantages", "update")))
     learner.improve(learner.collector.collect(), 1e-3)
-    assert all(part.compiled for part in (*learner.collector.accelerated, *learner.algorithm.accelerated))
+    assert not uncompiled(learner)
 
 
 # --- what does not fit ------------------------------------------------------------------------------------------------

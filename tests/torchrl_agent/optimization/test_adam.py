@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchrl_agent.optimization.adam import FlatAdam, begin_moments, fused_step, is_plain_adam, make_adam
+from torchrl_agent.optimization.adam import FlatAdam, FusedAdam, is_plain_adam, make_adam
 
 SHAPES = [(3, 2), (4,), (), (2, 1)]
 NAMES = ["critic", "actor", "actor", "critic"]
@@ -35,10 +35,10 @@ def by_pytorch(parameters, parts, optimizer, given):
     optimizer.step()
 
 
-def at_once(flat, parameters, given, wanted=True):
+def at_once(adam, parameters, given, wanted=True):
     by_parameter = dict(zip(parameters, given, strict=True))
     with torch.no_grad():
-        return flat.step([by_parameter[each] for each in flat.parameters], LIMITS, torch.tensor(wanted))
+        return adam.step([by_parameter[each] for each in adam.parameters], torch.tensor(wanted))
 
 
 def assert_same(one, other):
@@ -55,7 +55,7 @@ def test_steps_are_those_of_pytorch_with_each_part_clipped(without):
     """In the steps ``without`` it the second parameter has no gradient and keeps its value, moments and count."""
     parameters, parts, optimizer = make()
     mine, my_parts, my_optimizer = make()
-    flat = FlatAdam(my_optimizer, my_parts, names(mine))
+    flat = FlatAdam(my_optimizer, my_parts, names(mine), LIMITS)
     for step in range(4):
         given = gradients(step)
         given[1] = None if step in without else given[1]
@@ -78,7 +78,7 @@ def test_weight_decay_is_that_of_adamw(traced):
     mine, my_parts, my_optimizer = make(weight_decay=0.3)
     reference = torch.optim.AdamW(parameters, lr=0.1, eps=1e-5, weight_decay=0.3)
     assert is_plain_adam(my_optimizer)
-    flat = FlatAdam(my_optimizer, my_parts, names(mine)) if traced else None
+    flat = FlatAdam(my_optimizer, my_parts, names(mine), LIMITS) if traced else None
     for step in range(4):
         given = gradients(step)
         given[1] = None if step == 2 else given[1]  # a parameter without a gradient does not decay
@@ -94,14 +94,13 @@ def test_weight_decay_is_that_of_adamw(traced):
 def test_the_operator_makes_the_steps_of_pytorch_bit_by_bit():
     """In the second step one parameter has no gradient, and the third is not made."""
     (parameters, _, optimizer), (mine, _, my_optimizer) = make(weight_decay=0.3), make(weight_decay=0.3)
-    begin_moments(my_optimizer)
+    adam = FusedAdam(my_optimizer, lambda given: {"grad_norm": torch.tensor(1.0)})  # nothing to clip
     for step in range(4):
         given = gradients(step)
         given[1] = None if step == 1 else given[1]
         if step != 2:
             by_pytorch(parameters, [], optimizer, given)
-        learned = {each: gradient for each, gradient in zip(mine, given, strict=True) if gradient is not None}
-        fused_step(my_optimizer, learned, torch.tensor(step != 2))
+        at_once(adam, mine, given, wanted=step != 2)
     for parameter, other in zip(mine, parameters, strict=True):
         assert torch.equal(parameter, other)
         assert all(
@@ -113,25 +112,17 @@ def test_moments_are_laid_out_as_their_parameters_in_memory_of_their_own():
     parameter, held = nn.Parameter(torch.zeros(2, 3)), torch.arange(6.0).view(3, 2)
     optimizer = make_adam([parameter], 0.1, 1e-5)
     optimizer.state[parameter] = {"step": torch.tensor(4.0), "exp_avg": held.t(), "exp_avg_sq": held.t()}
-    begin_moments(optimizer)
+    FusedAdam(optimizer, clip=dict)
     state = optimizer.state[parameter]
     held.zero_()
     assert state["exp_avg"].is_contiguous() and state["step"] == 4
     assert state["exp_avg"].tolist() == state["exp_avg_sq"].tolist() == [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0]]
 
 
-def test_a_step_without_gradient_shrinks_by_rate_times_decay():
-    parameter = nn.Parameter(torch.tensor([2.0]))
-    optimizer = make_adam([parameter], 0.1, 1e-5, weight_decay=0.5)
-    flat = FlatAdam(optimizer, [[parameter]], {parameter: "actor"})
-    at_once(flat, [parameter], [torch.zeros(1)])
-    assert parameter.item() == pytest.approx(1.9)  # 2 * (1 - 0.1 * 0.5)
-
-
 @pytest.mark.parametrize("reason", ["unwanted", "infinite"])
 def test_a_step_that_is_skipped_changes_nothing(reason):
     parameters, parts, optimizer = make()
-    flat = FlatAdam(optimizer, parts, names(parameters))
+    flat = FlatAdam(optimizer, parts, names(parameters), LIMITS)
     at_once(flat, parameters, gradients(0))
     before = copy.deepcopy([parameters, flat.mean, flat.square, flat.steps])
     given = gradients(1)
@@ -148,7 +139,7 @@ def test_the_optimizer_goes_on_alone_and_its_state_is_taken_over():
     parameters, parts, optimizer = make()
     mine, my_parts, my_optimizer = make()
     by_pytorch(mine, my_parts, my_optimizer, gradients(0))
-    flat = FlatAdam(my_optimizer, my_parts, names(mine))  # with moments from before
+    flat = FlatAdam(my_optimizer, my_parts, names(mine), LIMITS)  # with moments from before
     at_once(flat, mine, gradients(1))
     by_pytorch(mine, my_parts, my_optimizer, gradients(2))
     for step in range(3):

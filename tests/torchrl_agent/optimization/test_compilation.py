@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 import torch
+from kinds import uncompiled
 from torch._dynamo.utils import counters
 
 from torchrl_agent.experiment import Experiment
@@ -202,8 +203,7 @@ def test_the_whole_agent_acts_and_learns_in_one_graph_each_and_never_compiles_ag
     learner = Experiment.load("town_agent", *changes, *ON, f"algorithm.precision={precision}").make_learner()
     for _ in range(2):
         metrics = to_host(learner.improve(learner.collector.collect(), 1e-3))
-    parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
-    assert all(part.compiled for part in parts), [part.name for part in parts if not part.compiled]
+    assert not uncompiled(learner)
     assert not [record for record in caplog.records if record.name.startswith("torchrl_agent")]
     assert not counters["graph_break"]
     assert metrics["skipped"] == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kinds import KINDS, learner_of
+from kinds import KINDS, learner_of, uncompiled
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import Experiment, evaluate, learn, load_agent, train
@@ -83,7 +83,7 @@ def test_every_kind_is_compiled_and_recorded_and_never_waits(name, no_waits):
     loop = iterate(learner)
     for _ in range(5):
         metrics = next(loop).metrics
-    assert all(part.compiled for part in (*learner.collector.accelerated, *learner.algorithm.accelerated))
+    assert not uncompiled(learner)
     assert learner.modes() == {"rollout": CUDA_GRAPH, "update": CUDA_GRAPH}
     assert metrics.get("train/skipped", 0) == 0
     rollout = no_waits(learner.collector.collect)

@@ -8,6 +8,7 @@ import logging
 
 import pytest
 import torch
+from kinds import uncompiled
 
 from torchrl_agent import cli
 from torchrl_agent.experiment import Experiment
@@ -212,8 +213,7 @@ def test_compiled_training_stays_compiled(tmp_path, caplog):
     torch._dynamo.utils.counters.clear()
     with caplog.at_level(logging.WARNING), torch.profiler.profile():
         next(training)
-    parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
-    assert all(part.compiled for part in parts)
+    assert not uncompiled(learner)
     assert not torch._dynamo.utils.counters["frames"]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     found = profile_training(Experiment.load("smoke", *TINY, *COMPILED), tmp_path, 1, 5)

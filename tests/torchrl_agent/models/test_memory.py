@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 import torch
 from tensordict import TensorDict
 from torchrl.collectors import Collector
 from torchrl.data import Unbounded
-from torchrl.envs import GymEnv, TransformedEnv
+from torchrl.envs import GymEnv, StepCounter, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 from torchrl.modules import set_recurrent_mode
 
@@ -277,6 +278,23 @@ def test_states_start_at_zero_go_on_and_start_again(make, kind):
         assert not played["next"][path("is_init")].any()
         if not ended:
             assert torch.equal(root[path("hidden")], played["next"][path("hidden")])
+
+
+def test_a_step_with_memory_replaces_and_shows_each_world_once(monkeypatch):
+    env, plain = (ArenaEnv(4, rules=Rules(max_steps=5)) for _ in range(2))
+    world = env.transformed_class(env, RecurrentState({"hidden": Unbounded((1, 2))}, None))
+    root, alone = world.reset(), plain.reset()
+    respawn, observe = (Mock(wraps=getattr(env, name)) for name in ("respawn", "observe"))
+    monkeypatch.setattr(env, "respawn", respawn)
+    monkeypatch.setattr(env, "observe", observe)
+    for step in range(1, 13):
+        action = plain.action_spec.rand()
+        root = world.step_and_maybe_reset(root.set("action", action))[1]
+        alone = plain.step_and_maybe_reset(alone.set("action", action))[1]
+        assert (respawn.call_count, observe.call_count) == (step, 2 * step), "before and after the replacement"
+        assert (root.select(*alone.keys(True, True)) == alone).all()
+    limited = world.append_transform(StepCounter(3)).rollout(4, break_when_any_done=False)
+    assert limited["next", "episode", "length"].max() == 3
 
 
 def test_a_partial_reset_leaves_the_other_rows_their_memory(kind):

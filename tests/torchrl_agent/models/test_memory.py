@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from tensordict import TensorDict
+from torch.fx import GraphModule
 from torchrl.collectors import Collector
 from torchrl.data import Unbounded
 from torchrl.envs import GymEnv, StepCounter, TransformedEnv
@@ -98,6 +99,20 @@ def test_layer_norm_standardizes_what_is_recalled_and_leaves_states_alone(skips)
     torch.testing.assert_close(raw, after)  # the state is what the network recalls, before normalization
     torch.testing.assert_close(normalized.mean(-1), torch.zeros(4), rtol=0, atol=1e-5)
     torch.testing.assert_close(normalized.var(-1, correction=0), torch.ones(4), rtol=0, atol=0.01)
+
+
+def test_compiled_sequences_are_one_operator(kind):
+    graphs = []
+
+    def keep(graph, inputs):
+        graphs.extend(part.graph for part in graph.modules() if isinstance(part, GraphModule))
+        return graph.forward
+
+    module, _, data = sequences(kind)
+    with set_recurrent_mode(True):
+        torch.compile(module, fullgraph=True, backend=keep)(data)
+    calls = [str(node.target) for graph in graphs for node in graph.nodes if node.op == "call_function"]
+    assert calls.count("scan") == (2 if kind == "gru" else 1)  # TorchRL's GRU brings its gradient along
 
 
 def test_making_an_agent_leaves_scans_possible():

@@ -34,7 +34,6 @@ from envs.town.observation import (
     observe,
     others_number,
     privileged,
-    sight,
 )
 from envs.town.people import anybody, learners, move_in, send
 from envs.town.picture import SIZE, draw, legend, marks, scene, window_colors
@@ -205,15 +204,14 @@ class TownEnv(World):
     @override
     def observe(self, state: State) -> dict[str, Any]:
         """Return observations by key."""
-        sightings = sight(state, self.rules)
-        groups: dict[str, Any] = observe(state, sightings, self.rules)
+        groups: dict[str, Any] = observe(state, self.rules)
         if self.mode == "flat":
             groups = {"observation": torch.cat([value.flatten(2) for value in groups.values()], -1)}
         own = learners(state, self.rules)
         groups["action_mask"] = action_mask(legal_actions(own, self.rules, self.tables), own, self.rules)
         groups["alive"] = own.agents.alive.T.clone()
-        if sightings:
-            groups["others_number"] = others_number(sightings, self.rules)
+        if num_visible(self.rules):
+            groups["others_number"] = others_number(state, self.rules)
         if self.potential:
             alive = own.agents.alive
             groups["potential"] = torch.where(alive, wellbeing(own, self.rules), 0.0).T.unsqueeze(-1).clone()
@@ -221,7 +219,7 @@ class TownEnv(World):
             groups["drives"] = state.drives.felt.permute(2, 1, 0).contiguous()
             groups["character"] = own.traits.permute(2, 1, 0).contiguous()
         if self.privileged:
-            groups["privileged"] = privileged(state, groups["others_number"], self.rules, self.tables)
+            groups["privileged"] = privileged(state, self.rules, self.tables)
         return {GROUP: groups, "state": global_state(state, self.rules)}
 
     @override

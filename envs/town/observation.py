@@ -17,8 +17,6 @@ from envs.town.state import NUM_TRAITS, TRAITS, State, Tables, holds_place, hour
 
 MODES = ("flat", "groups")
 """Modes of the observation: one vector ``observation``, or one key per group."""
-Sightings = list[tuple[Tensor, ...]]
-"""Visible other agents by slot, see :func:`sight`."""
 
 
 def group_sizes(rules: Rules) -> dict[str, int]:
@@ -88,7 +86,7 @@ def num_visible(rules: Rules) -> int:
     return min(rules.visible_agents, rules.population - 1)
 
 
-def observe(state: State, sightings: Sightings, rules: Rules) -> dict[str, Tensor]:
+def observe(state: State, rules: Rules) -> dict[str, Tensor]:
     """Compute every group, [N, A, size]:
 
     - ``meters``: own meters. ``position``: x and y as fractions of the map. ``standing_on``: kind of the place at the
@@ -119,8 +117,8 @@ def observe(state: State, sightings: Sightings, rules: Rules) -> dict[str, Tenso
     }
     if rules.view is None:
         rows["map"] = _map(own, rules)
-    if sightings:
-        rows["others"] = _others(sightings, rules)
+    if num_visible(rules):
+        rows["others"] = _others(state, rules)
     if rules.traits:
         rows["traits"] = list(own.traits.unbind(0))
     if rules.symbols:
@@ -189,9 +187,9 @@ def _cell_seen(dx: Tensor, dy: Tensor, view: int) -> Tensor:
     return torch.where(inside, (dy + view) * (2 * view + 1) + dx + view, -1)
 
 
-def _others(sightings: Sightings, rules: Rules) -> list[Tensor]:
+def _others(state: State, rules: Rules) -> list[Tensor]:
     values = []
-    for distance, dx, dy, cues, family, action, _ in sightings:
+    for distance, dx, dy, cues, family, action, _ in _sightings(state, rules):
         there = distance < torch.inf
         values += [torch.where(there, dx / rules.sight, 0.0), torch.where(there, dy / rules.sight, 0.0), there.float()]
         if rules.family_size > 1:
@@ -204,12 +202,10 @@ def _others(sightings: Sightings, rules: Rules) -> list[Tensor]:
     return values
 
 
-def sight(state: State, rules: Rules) -> Sightings:
+def _sightings(state: State, rules: Rules) -> list[tuple[Tensor, ...]]:
     """Return for each slot of the visible others: (distance, dx, dy, cues, family, last action, index), [A, N]; the
     distance of an empty slot is infinite.
     """
-    if not num_visible(rules):
-        return []
     agents, own, count = state.agents, learners(state, rules).agents, rules.num_agents
     # every pair of agents, then the nearest of those in sight by slot
     dx = (agents.x.unsqueeze(1) - own.x).float()  # [other, A, N]
@@ -238,20 +234,20 @@ def _messages(state: State, rules: Rules) -> list[Tensor]:
     return values
 
 
-def others_number(sightings: Sightings, rules: Rules) -> Tensor:
+def others_number(state: State, rules: Rules) -> Tensor:
     """Index of the agent in each slot of the visible others (agents know each other), int64 [N, A, V]; in empty slots
     the number of all agents, residents included.
     """
-    rows = [torch.where(row[0] < torch.inf, row[-1], rules.population) for row in sightings]
+    rows = [torch.where(row[0] < torch.inf, row[-1], rules.population) for row in _sightings(state, rules)]
     return torch.stack(rows).long().permute(2, 1, 0).contiguous()
 
 
-def privileged(state: State, number: Tensor, rules: Rules, tables: Tables) -> dict[str, Tensor]:
-    """Return labels for training, never for acting: of each visible other agent, given by its ``number`` [N, A, V], its
-    meters [N, A, V, M], its most pressing need (index of the meter; for residents the one they pursue) and its last
-    action, [N, A, V]; 0 in empty slots.
+def privileged(state: State, rules: Rules, tables: Tables) -> dict[str, Tensor]:
+    """Return labels for training, never for acting: of each visible other agent its meters [N, A, V, M], its most
+    pressing need (index of the meter; for residents the one they pursue) and its last action, [N, A, V]; 0 in empty
+    slots.
     """
-    number = number.permute(2, 1, 0)  # [V, A, N]
+    number = others_number(state, rules).permute(2, 1, 0)  # [V, A, N]
     seen = number < rules.population
     index = torch.where(seen, number, 0)
     meters = state.meters.unsqueeze(2).expand(-1, -1, index.shape[1], -1)  # [M, other, A, N]

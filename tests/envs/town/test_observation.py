@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from unittest.mock import Mock
 
 import pytest
 import torch
 
-from envs import TownEnv
-from envs.town import LEVELS, load_level, observation
+from envs.town import LEVELS, load_level
 from envs.town.observation import global_size, group_sizes
 
 KINDS = ("Bed", "LuxuryBed", "Shower", "HomeMeal", "FastFood", "Doctor", "Hospital", "Therapist", "Recreation", "Bar")
@@ -664,10 +662,3 @@ def test_families_may_be_exchanged(scene):
     plain, permuted = play((0, 1, 2, 3)), play((2, 3, 0, 1))
     for name in set(plain.keys(True, True)) - {"others_number"}:
         assert torch.equal(plain[name][:, [2, 3, 0, 1]], permuted[name]), name
-
-
-def test_others_are_looked_for_once_per_observation(monkeypatch):
-    env, search = TownEnv(2, level="L6", privileged=True), Mock(wraps=observation.nearest)
-    monkeypatch.setattr(observation, "nearest", search)
-    env.observe(env.state)
-    search.assert_called_once()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor
-from torchrl.envs import TransformedEnv
+from torchrl.envs import Compose, TransformedEnv
 
 from envs.base.world import World
 
@@ -35,12 +35,19 @@ class BranchlessTransformedEnv(TransformedEnv):
         self.base_env.load_state_dict(state_dict["world"], strict)
         self.transform.load_state_dict(state_dict["transform"], strict)
 
+    @property
+    def keeps_ends(self) -> bool:
+        """True if episodes end with all transforms where they end without them."""
+        parts = self.transform if isinstance(self.transform, Compose) else [self.transform]
+        inner = getattr(self.base_env, "keeps_ends", True)
+        return inner and all(getattr(part, "keeps_ends", False) for part in parts)
+
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Reset done rows by a masked select over the transformed observations."""
         done = tensordict.get("done")
         mask = done.reshape(self.batch_size)
         request = tensordict.select(*self.state_keys, strict=False).set("_reset", done)
-        fresh = self._reset(request).exclude("_reset")
+        fresh = self._reset(request, replaced=self.keeps_ends).exclude("_reset")
         self.mark_reset()
 
         def pick(new: Tensor, old: Tensor | None) -> Tensor:

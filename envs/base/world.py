@@ -195,7 +195,10 @@ class World(StagedGame, EnvBase):
         self._last_step = step
         return self._tensordict(step.ended)
 
-    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
+    def _reset(self, tensordict: TensorDictBase | None = None, replaced: bool = False, **kwargs: Any) -> TensorDict:
+        """Reset worlds; if the last step has ``replaced`` them already, return what it observed then."""
+        if replaced and self._last_step is not None:
+            return self._tensordict(self._last_step.fresh)
         worlds = None if tensordict is None else tensordict.get("_reset", None)
         worlds = None if worlds is None else worlds.reshape(self.batch_size)
         try:

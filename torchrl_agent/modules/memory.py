@@ -42,7 +42,7 @@ class RecurrentState(Transform):
     """
 
     keeps_ends = True
-    """Episodes end with it where they end without it (see ``training/collector.py``)."""
+    """Episodes end with it where they end without it (see ``envs/base/transformed.py``)."""
 
     def __init__(self, specs: dict[str, TensorSpec], group: str | None) -> None:
         super().__init__()

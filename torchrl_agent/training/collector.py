@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
-from torchrl.envs import Compose, EnvBase, TransformedEnv
+from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
@@ -324,9 +324,7 @@ def truncates_once(env: EnvBase, steps: int) -> bool:
 def truncation_limit(env: EnvBase) -> int | None:
     """Least number of steps between two truncations of a world; None if that is not known."""
     if isinstance(env, TransformedEnv):
-        transform = env.transform
-        parts = list(transform) if isinstance(transform, Compose) else [transform]
-        return truncation_limit(env.base_env) if all(getattr(part, "keeps_ends", False) for part in parts) else None
+        return truncation_limit(env.base_env) if getattr(env, "keeps_ends", False) else None
     return abilities(env).truncation_limit
 
 

@@ -34,7 +34,7 @@ class CharacterReward(Transform):
     """
 
     keeps_ends = True
-    """True as the transform does not change the ends of episodes (see ``training/collector.py``)."""
+    """True as the transform does not change the ends of episodes (see ``envs/base/transformed.py``)."""
 
     def __init__(self, drives: NestedKey, character: NestedKey, reward: NestedKey, scale: float = 1.0) -> None:
         super().__init__(in_keys=[reward], out_keys=[reward])

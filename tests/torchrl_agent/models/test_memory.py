@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 import torch
 from kinds import uncompiled
 from tensordict import TensorDict
+from torch.fx import GraphModule
 from torchrl.collectors import Collector
 from torchrl.data import Unbounded
-from torchrl.envs import GymEnv, TransformedEnv
+from torchrl.envs import GymEnv, StepCounter, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 from torchrl.modules import set_recurrent_mode
 
@@ -98,6 +100,20 @@ def test_layer_norm_standardizes_what_is_recalled_and_leaves_states_alone(skips)
     torch.testing.assert_close(raw, after)  # the state is what the network recalls, before normalization
     torch.testing.assert_close(normalized.mean(-1), torch.zeros(4), rtol=0, atol=1e-5)
     torch.testing.assert_close(normalized.var(-1, correction=0), torch.ones(4), rtol=0, atol=0.01)
+
+
+def test_compiled_sequences_are_one_operator(kind):
+    graphs = []
+
+    def keep(graph, inputs):
+        graphs.extend(part.graph for part in graph.modules() if isinstance(part, GraphModule))
+        return graph.forward
+
+    module, _, data = sequences(kind)
+    with set_recurrent_mode(True):
+        torch.compile(module, fullgraph=True, backend=keep)(data)
+    calls = [str(node.target) for graph in graphs for node in graph.nodes if node.op == "call_function"]
+    assert calls.count("scan") == (2 if kind == "gru" else 1)  # TorchRL's GRU brings its gradient along
 
 
 def test_making_an_agent_leaves_scans_possible():
@@ -278,6 +294,23 @@ def test_states_start_at_zero_go_on_and_start_again(make, kind):
         assert not played["next"][path("is_init")].any()
         if not ended:
             assert torch.equal(root[path("hidden")], played["next"][path("hidden")])
+
+
+def test_a_step_with_memory_replaces_and_shows_each_world_once(monkeypatch):
+    env, plain = (ArenaEnv(4, rules=Rules(max_steps=5)) for _ in range(2))
+    world = env.transformed_class(env, RecurrentState({"hidden": Unbounded((1, 2))}, None))
+    root, alone = world.reset(), plain.reset()
+    respawn, observe = (Mock(wraps=getattr(env, name)) for name in ("respawn", "observe"))
+    monkeypatch.setattr(env, "respawn", respawn)
+    monkeypatch.setattr(env, "observe", observe)
+    for step in range(1, 13):
+        action = plain.action_spec.rand()
+        root = world.step_and_maybe_reset(root.set("action", action))[1]
+        alone = plain.step_and_maybe_reset(alone.set("action", action))[1]
+        assert (respawn.call_count, observe.call_count) == (step, 2 * step), "before and after the replacement"
+        assert (root.select(*alone.keys(True, True)) == alone).all()
+    limited = world.append_transform(StepCounter(3)).rollout(4, break_when_any_done=False)
+    assert limited["next", "episode", "length"].max() == 3
 
 
 def test_a_partial_reset_leaves_the_other_rows_their_memory(kind):

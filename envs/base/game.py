@@ -154,11 +154,11 @@ class Game:
         ended = {
             **self.observe(state),
             "done": done.unsqueeze(-1),
-            "terminated": terminated.unsqueeze(-1),
-            "truncated": truncated.unsqueeze(-1),
+            "terminated": terminated.unsqueeze(-1).clone(),  # a game may return a part of its state
+            "truncated": truncated.unsqueeze(-1).clone(),
         }
         if self.num_agents is None:
-            ended["reward"] = reward.unsqueeze(-1)
+            ended["reward"] = reward.unsqueeze(-1).clone()
         else:
             ended[GROUP]["reward"] = reward.T.unsqueeze(-1).clone()
         after = snapshot._replace(state=state, episode=episode, chance=chance, untouched=done)

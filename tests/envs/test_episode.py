@@ -49,6 +49,24 @@ class Count(World):
         return reward, over, torch.zeros_like(over)
 
 
+class PrizeState(NamedTuple):
+    step: Tensor
+    prize: Tensor
+
+
+class Prize(Count):
+    """Each step is worth the prize of the game, the moment at which it began."""
+
+    def spawn(self, settings, chance, midway):
+        return PrizeState(torch.zeros_like(settings.step), chance.clock.float())
+
+    def advance(self, state, action, chance):
+        return state._replace(step=state.step + 1)
+
+    def outcome(self, state):
+        return state.prize, *super().outcome(state)[1:]
+
+
 def reported(env, steps):
     """Episode statistics after each step, by name [steps, N]."""
     root, seen = env.reset(), []
@@ -66,6 +84,17 @@ def test_a_world_counts_what_its_game_does_not():
     assert seen["complete"] == [[1, 1]] * 4
     assert seen["stage"] == [[0, 0]] * 4
     assert set(seen) == {"return", "length", "complete", "stage"}
+
+
+def test_rewards_stay_what_they_were_when_a_world_begins_anew():
+    env = Prize(1)
+    root, rewards, prizes = env.reset(), [], []
+    for _ in range(7):
+        prizes.append(env.state.prize.item())
+        played, root = env.step_and_maybe_reset(root.set("action", env.action_spec.zero()))
+        rewards.append(played["next", "reward"])
+    assert len(set(prizes)) == 4
+    assert torch.stack(rewards).flatten().tolist() == prizes
 
 
 def test_the_return_of_several_agents_is_their_mean():

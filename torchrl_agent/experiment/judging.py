@@ -52,7 +52,7 @@ def evaluate_ways(
     experiment: Experiment, agent: Agent, episodes: int | None = None, collector: RolloutCollector | None = None
 ) -> dict[str, dict[str, Any]]:
     """Figures of an agent on the evaluation world in both ways of acting, ``deterministic`` and ``stochastic``, as
-    :func:`evaluate` computes them; the samples depend on the evaluation's seed alone.
+    :func:`evaluate` computes them; samples are drawn from the evaluation's seed on.
     """
     device = resolve_device(experiment.device)
     with forked_random(device):
@@ -87,7 +87,7 @@ def make_evaluator(
     def make_world(num_envs: int) -> EnvBase:
         return experiment.make_world(evaluation=True, num_envs=num_envs, seed=config.seed)
 
-    lent = None if collector is None else collector.lend(agent, make_world)
+    lent = None if collector is None else collector.lend(agent, count, make_world)
     env = agent.attach(make_world(count)) if lent is None else lent.env
     policy, acceleration = acting_policy(agent), experiment.acceleration
     return Evaluator(policy, env, greedy, config.max_steps, acceleration, compile, lent, count)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution
 from torchrl.envs.utils import ExplorationType, exploration_type
+from typing_extensions import Self, override
 
 from torchrl_agent.core import ranks
 
@@ -21,13 +22,19 @@ def legal_actions(mask: Tensor) -> Tensor:
     return mask | ~mask.any(-1, keepdim=True)
 
 
-class Chooser:
+class Chooser(nn.Module):
     """Module that draws from a distribution, as TorchRL's exploration type says."""
 
     greedy: Tensor | None = None
     """True, [], for the most likely values where the exploration type says to draw: on the device, so that the compiled
     code of rollouts serves evaluations; None if the exploration type alone decides.
     """
+
+    @override
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the flag with the module."""
+        self.greedy = None if self.greedy is None else fn(self.greedy)
+        return super()._apply(fn, recurse)
 
     def chosen(self, policy: Distribution, drawn: Tensor) -> Tensor:
         """Values to take instead of those ``drawn`` from the ``policy``."""

@@ -80,7 +80,7 @@ def film_policy(
     repeat = abilities(env).action_repeat
     steps, every = math.ceil(steps / repeat), max(1, every // repeat)
     frames: list[Any] = []
-    worlds: Sequence[int] = range(env.batch_size[0] if rows is None else rows)
+    worlds: Sequence[int] = range(env.batch_size[0])[:rows]
     finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
 
     def watch(played: TensorDictBase) -> None:
@@ -88,7 +88,7 @@ def film_policy(
 
     acting = set_exploration_type(mode) if collector is None else collector.acting(mode)
     with acting, Progress(steps, "step", "filming", leave=False) as progress:
-        if best_from is not None and len(worlds) > 1:
+        if best_from is not None:
             worlds = [best_world(env, policy, steps, best_from, len(worlds), collector)]
         stepper = Stepper(env, policy, min(every, steps), watch, acceleration, collector=collector)
         for step in range(0, steps, every):
@@ -113,7 +113,8 @@ def best_world(
     afterwards. The first one where no returns are reported.
     """
     key = episode_entries(env).get(keys.EPISODE_RETURN)
-    if key is None:
+    if key is None or rows == 1:
+        env.set_seed(world_seed(env, seed))
         return 0
     returns = torch.zeros(env.batch_size, device=env.device)
     finished = torch.zeros_like(returns, dtype=torch.bool)

@@ -221,7 +221,8 @@ class RunWriter:
             ways = evaluate_ways(experiment, agent, collector=self.learner.collector)
             judgment |= {"evaluation": ways[configured_way(experiment)], "ways": ways}
         if experiment.run.film:
-            judgment |= {"film": self._film(agent, self.folder / "film.gif", BEST_OF), "film_of": BEST_OF}
+            with forked_random(self.learner.device):
+                judgment |= {"film": self._film(agent, self.folder / "film.gif", BEST_OF), "film_of": BEST_OF}
         return judgment
 
     def _film_on_the_way(self) -> None:
@@ -242,7 +243,9 @@ class RunWriter:
         experiment = self.experiment
         options: dict[str, Any] = {"acceleration": experiment.acceleration, "best_from": experiment.evaluation.seed}
         try:
-            lent = self.learner.collector.lend(agent, lambda count: film_world(experiment, count))
+            lent = None
+            if self.learner.num_envs >= episodes:
+                lent = self.learner.collector.lend(agent, episodes, lambda count: film_world(experiment, count))
             with closing(agent.attach(film_world(experiment, episodes)) if lent is None else lent.env) as world:
                 options |= {"rows": episodes, "collector": lent}
                 return film_policy(world, acting_policy(agent), path, **options).name

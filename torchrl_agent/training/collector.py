@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -18,10 +19,14 @@ from torchrl_agent.core import ranks
 from torchrl_agent.core.abilities import abilities, own_seed
 from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.modules.distributions import choosers
+from torchrl_agent.modules.distributions import Chooser, choosers
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction, fastest
 from torchrl_agent.training.host_player import HostPlayer, plays_arrays
 
+logger = logging.getLogger(__name__)
+
+WIDE = 512
+"""Number of worlds whose compiled step takes a CPU about as long as an uncompiled step of few."""
 WRITTEN_TOGETHER = 16
 """Number of steps whose frames are written to the buffers together: each entry is then copied once in so many steps."""
 
@@ -80,7 +85,9 @@ class RolloutCollector:
             abilities(env).compile_options_on(env.device) if traceable else None,
         )
         self.accelerated: tuple[CompiledFunction, ...] = (self._play if self._host is None else self._host.policy,)
-        self._shared = traceable and acceleration.step and ranks.size() == 1
+        with autocast():
+            mixed = torch.is_autocast_enabled("cpu" if env.device is None else env.device.type)
+        self._shared = traceable and acceleration.step and ranks.size() == 1 and not mixed
         if self._shared:
             for chooser in choosers(agent):
                 if chooser.greedy is None:
@@ -94,23 +101,33 @@ class RolloutCollector:
         self._buffers: TensorDict | None = None
         self._finals = self.root.select(*self._once).clone()
 
-    def lend(self, agent: Agent, make_world: Callable[[int], EnvBase]) -> RolloutCollector | None:
-        """Return a collector for another agent, in other worlds, that runs the code compiled for this one, whatever the
-        worlds' seeds, stages and start; None where that code does not fit. It never fits agents that plan, nor those
-        with modules of your own, which may ask for the exploration type: it is that of rollouts.
+    def lend(self, agent: Agent, wanted: int, make_world: Callable[[int], EnvBase]) -> RolloutCollector | None:
+        """Return a collector for another agent, in as many other worlds, that runs the code compiled for this one,
+        whatever the worlds' seeds, stages and start; None where that code does not fit, or does not pay. It never fits
+        agents that plan, nor those with modules of your own, which may ask for the exploration type: it is that of
+        rollouts.
 
         Args:
             agent: the agent that acts.
+            wanted: number of worlds that are needed.
             make_world: function of a number of worlds that makes them.
         """
-        if not self._shared or agent.planner.enabled or agent.custom_modules or type(agent) is not type(self.agent):
+        worlds, on_cpu = self.env.batch_size[0], self.env.device is not None and self.env.device.type == "cpu"
+        if not self._shared or type(agent) is not type(self.agent) or (on_cpu and worlds > max(wanted, WIDE)):
             return None
-        env = agent.attach(make_world(self.env.batch_size[0]))
-        lent = RolloutCollector(env, agent, self.steps, **self._settings)
-        try:
-            lent.step(lent.root, otherwise="fail")
-        except RuntimeError:
+        if agent.planner.enabled or agent.custom_modules or not isinstance(agent.actor_head[-1], Chooser):
             return None
+        lent = None
+        with ExitStack() as failed:
+            try:
+                env = failed.enter_context(closing(agent.attach(make_world(worlds))))
+                made = RolloutCollector(env, agent, self.steps, **self._settings)
+                made.step(made.root, otherwise="fail")
+                if abilities(env).take_shard is not None:
+                    lent = made
+                    failed.pop_all()
+            except (RuntimeError, ValueError) as error:  # other code would be compiled, or memory is short
+                logger.debug("no compiled code is lent: %s", error)
         return lent
 
     @torch.no_grad()
@@ -324,7 +341,8 @@ def truncates_once(env: EnvBase, steps: int) -> bool:
 def truncation_limit(env: EnvBase) -> int | None:
     """Least number of steps between two truncations of a world; None if that is not known."""
     if isinstance(env, TransformedEnv):
-        return truncation_limit(env.base_env) if getattr(env, "keeps_ends", False) else None
+        keeps_ends = hasattr(type(env), "keeps_ends") and env.keeps_ends  # "hasattr" of a world may ask its processes
+        return truncation_limit(env.base_env) if keeps_ends else None
     return abilities(env).truncation_limit
 
 

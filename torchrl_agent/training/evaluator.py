@@ -139,9 +139,14 @@ class Evaluator:
 
         Args:
             seed: seed to reset the worlds with; without it they continue as they were given, which is valid once.
+
+        Raises:
+            ValueError: there are more episodes than worlds, but no seed, or the worlds are not this project's.
         """
         worlds, total = self.finished.numel(), self.episodes
         shard = abilities(self.env).take_shard if total > worlds else None
+        if total > worlds and (shard is None or seed is None):
+            raise ValueError(f"{total} episodes need a seed, and worlds of this project, if there are {worlds} worlds.")
         final, finished = [], []
         with self._acting(), Progress(total, "episode", "judging", leave=False) as progress:
             for first in range(0, total, worlds):

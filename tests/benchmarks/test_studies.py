@@ -33,7 +33,9 @@ def test_a_result_is_recorded_with_what_it_was_measured_of(tmp_path, monkeypatch
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["versions"] == recorded["versions"]
 
 
-@pytest.mark.parametrize("words", [["bench", "league"], ["bench", "learn", "--seconds", "3"], ["roofline", "arena"]])
+@pytest.mark.parametrize(
+    "words", [["bench", "league"], ["bench", "modules"], ["bench", "learn", "--seconds", "3"], ["roofline", "arena"]]
+)
 def test_the_command_says_where_its_former_studies_are(words, capsys):
     try:
         code = cli.main(words)

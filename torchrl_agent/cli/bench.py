@@ -136,9 +136,10 @@ SUBJECTS = {"speed": (_add_speed, _speed), "skill": (_add_skill, _skill)}
 """Subjects of measurement: the functions that add the arguments of each and measure it."""
 STUDIES = {
     **{name: name for name in ("claims", "distributed", "evolution", "families", "headroom", "lag", "league")},
-    **{"agent": "modules", "learn": "time_to_skill", "matches": "matches", "population": "population"},
+    **{name: name for name in ("matches", "modules", "population", "roofline", "sb3_speed")},
+    **{"ablations": "claims", "agent": "modules", "learn": "time_to_skill"},
 }
-"""Studies that are run from a clone, by their former names in this command."""
+"""Studies that are run from a clone, by the names under which they are looked for here."""
 
 
 # --- profile ---------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def test_a_full_disk_is_a_sentence_that_names_the_last_checkpoint(tmp_path, monk
     """As the table of metrics tells it, or the thread that writes TensorBoard's events."""
     run = train(smoke(tmp_path, "total_frames=96", f"population.members={members}"))
     next(run)
-    monkeypatch.setattr(MetricsWriter, "_append", full)
+    monkeypatch.setattr(MetricsWriter, "write", full)
     with pytest.raises(
         ValueError, match=r"cannot be written to \(No space left on device\); the last checkpoint, "
     ) as e:

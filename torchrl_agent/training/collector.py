@@ -87,7 +87,7 @@ class RolloutCollector:
         self.accelerated: tuple[CompiledFunction, ...] = (self._play if self._host is None else self._host.policy,)
         with autocast():
             mixed = torch.is_autocast_enabled("cpu" if env.device is None else env.device.type)
-        self._shared = traceable and acceleration.step and ranks.size() == 1 and not mixed
+        self._shared = isinstance(agent, Agent) and traceable and acceleration.step and ranks.size() == 1 and not mixed
         if self._shared:
             for chooser in choosers(agent):
                 if chooser.greedy is None:
@@ -220,6 +220,9 @@ class RolloutCollector:
     def _write(self, frames: list[TensorDictBase], end: int) -> None:
         """Write the frames of the steps before ``end`` to the buffers, with one copy for each entry."""
         assert self._buffers is not None
+        if len(frames) == 1:
+            self._buffers[end - 1].update_(frames[0])
+            return
         written = self._buffers[end - len(frames) : end]
         for key in frames[0].keys(True, True):
             torch.stack([frame.get(key) for frame in frames], out=written.get(key))

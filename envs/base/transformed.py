@@ -39,7 +39,8 @@ class BranchlessTransformedEnv(TransformedEnv):
     def keeps_ends(self) -> bool:
         """True if episodes end with all transforms where they end without them."""
         parts = self.transform if isinstance(self.transform, Compose) else [self.transform]
-        inner = getattr(self.base_env, "keeps_ends", True)
+        inside = self.base_env
+        inner = not isinstance(inside, BranchlessTransformedEnv) or inside.keeps_ends
         return inner and all(getattr(part, "keeps_ends", False) for part in parts)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:

@@ -64,8 +64,11 @@ class Stepper:
         fast = env.device is not None and env.device.type == "cuda" and abilities(env).branchless
         options = abilities(env).compile_options_on(env.device)
         self.compiled = fast and (collector is not None or (compile and config.step))
-        step = CompiledFunction("the evaluation's step", self._act_and_step, self.compiled, options)
-        self._step: Callable = step if collector is None else collector.step
+        self._step: Callable = (
+            CompiledFunction("the evaluation's step", self._act_and_step, self.compiled, options)
+            if collector is None
+            else collector.step
+        )
         self._play = CudaGraphFunction(
             "the evaluation", self._play_steps, env.device if fast and config.cudagraphs else None
         )

@@ -84,8 +84,8 @@ def adam_step(
         learning: mask of the columns that take part, bool [D]; None for all.
         weight_decay: fraction of the learning rate by which the parameters shrink.
     """
-    norms = torch.stack([gradient[..., begin:end].norm(dim=-1) for begin, end in ranges], -1)
-    norm = norms.norm(dim=-1)
+    norms = torch.stack([row_norms(gradient[..., begin:end]) for begin, end in ranges], -1)
+    norm = row_norms(norms)
     made = wanted & norm.isfinite()
     limit = max_norm.unsqueeze(-1) if isinstance(max_norm, Tensor) else max_norm
     factors = (limit / (norms + 1e-6)).clamp_max(1.0)  # as PyTorch clips
@@ -105,6 +105,11 @@ def adam_step(
         return torch.where(rows, new, old)
 
     return AdamStep(chosen(moved, flat), chosen(mean, moments[0]), chosen(square, moments[1]), norm, made)
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """Norm [...] of each row [..., D]."""
+    return rows.norm(dim=-1).view(rows.shape[:-1])  # PyTorch 2.11 traces a norm of one column to one with that column
 
 
 class TracedAdam(ABC):

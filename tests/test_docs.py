@@ -39,7 +39,6 @@ from torchrl_agent.runs import train
 from torchrl_agent.training.governor import GovernorConfig
 from torchrl_agent.training.vital_signs import SIGNS
 
-pytestmark = pytest.mark.ci
 ROOT = CONFIGS.parent
 DOCS = ROOT / "docs"
 AGENT_PAGES, ALGORITHM_PAGES = (sorted((DOCS / part).glob("*.md")) for part in ("agent", "algorithms"))
@@ -222,6 +221,7 @@ def test_an_agent_reads_others_as_its_page_says():
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_ten_minutes_are_as_their_page_says(folder):
     names = run_page(DOCS / "quickstart.md")
     assert names["played"].shape == (4, 50)
@@ -355,6 +355,7 @@ def test_guides_and_notebooks_import_only_what_is_public():
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_world_of_your_own_is_learned(folder):
     run_page(DOCS / "howto" / "own_world.md")
     assert float(re.search(r'"win_rate": ([\d.]+)', (folder / "runs/treasure/summary.json").read_text())[1]) > 0.95
@@ -422,6 +423,7 @@ def test_agents_learn_in_fewer_bits_and_in_less_memory(folder, page, names):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_a_run_is_resumed_and_its_agent_taken_along(folder):
     names = run_page(DOCS / "howto" / "resume.md")
     assert names["iteration"].frames == 2048
@@ -430,6 +432,7 @@ def test_a_run_is_resumed_and_its_agent_taken_along(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore")
 def test_the_parts_work_in_torchrl(folder):
     names = run_page(DOCS / "howto" / "torchrl.md")

@@ -52,6 +52,7 @@ def test_gymnasium_world():
     assert -50 * 5 < recipe("gymnasium_world").main(512, *QUICK, *small) < 0
 
 
+@pytest.mark.slow
 def test_own_world(uncompiled):
     assert 0 <= recipe("own_world").main(4096, 32) <= 1
 
@@ -65,10 +66,12 @@ def test_own_module():
     assert 0 < recipe("own_module").main(64, *QUICK, *small) < 10
 
 
+@pytest.mark.slow
 def test_own_algorithm(uncompiled):
     recipe("own_algorithm").main(512, 4)
 
 
+@pytest.mark.slow
 def test_goals():
     small = ("algorithm.learning_starts=128", "algorithm.batch_size=32", "algorithm.replay_size=1024")
     assert 0 <= recipe("goals").main(1024, 0.8, *QUICK, *small) <= 1
@@ -80,6 +83,7 @@ def test_population():
     assert genes and all(len(values) == 2 for values in genes.values())
 
 
+@pytest.mark.slow
 def test_explain():
     one, other = recipe("explain").main(5)
     assert one is not None and other is not None

@@ -49,14 +49,13 @@ def programs(tmp_path_factory):
     return environment / "bin"
 
 
-@pytest.fixture(params=["alone", "beside folders of the same names"])
-def elsewhere(request, tmp_path):
-    """A folder far from the sources; it may have folders that are named like ours."""
-    if request.param != "alone":
-        for name in ("envs", "configs"):
-            (tmp_path / name).mkdir()
-            (tmp_path / name / "__init__.py").write_text("raise RuntimeError('a stranger')", encoding="utf-8")
-        (tmp_path / "configs" / "smoke.yaml").write_text("color: green\n", encoding="utf-8")
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A folder far from the sources, with folders that are named like ours."""
+    for name in ("envs", "configs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('a stranger')", encoding="utf-8")
+    (tmp_path / "configs" / "smoke.yaml").write_text("color: green\n", encoding="utf-8")
     return tmp_path
 
 

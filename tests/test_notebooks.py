@@ -14,7 +14,6 @@ import pytest
 
 from torchrl_agent.experiment.compose import CONFIGS
 
-pytestmark = pytest.mark.ci
 ROOT = CONFIGS.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 SMALL = {
@@ -55,6 +54,8 @@ SMALL = {
 """Sizes for a quick run, in place of those of the cell tagged ``parameters``."""
 SHOWS = ("Image(", "pictures[", "plt.show()", "replay(")
 """Beginnings of the last lines of cells that show a picture or a page."""
+SUBMITTED = ("01_meet_the_worlds", "03_compose_your_own_pipeline")
+"""Notebooks that every submission runs."""
 NEEDS = {"06_from_stable_baselines3": "stable_baselines3"}
 """What a notebook would install."""
 
@@ -161,7 +162,10 @@ def kernel():
 
 
 @pytest.mark.slow
-@every_notebook
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=pytest.mark.ci if path.stem in SUBMITTED else ()) for path in NOTEBOOKS],
+)
 def test_it_runs(path, tmp_path, kernel):
     import nbclient
     import nbformat

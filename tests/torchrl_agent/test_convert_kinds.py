@@ -351,6 +351,7 @@ SQUASHED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen", ["vector", "several"])
 @pytest.mark.parametrize("name", SQUASHED)
 def test_action_values_of_continuous_actions(tmp_path, name, seen):
@@ -394,6 +395,7 @@ def test_actions_without_bounds_are_refused_as_stable_baselines3_does(tmp_path):
         to_sb3(tmp_path / "none", tmp_path / "model.zip")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True], ids=["two", "shared"])
 def test_a_recurrent_ppo_goes_there_and_back(tmp_path, shared):
     contrib = pytest.importorskip("sb3_contrib")

@@ -133,7 +133,7 @@ def follow(run, name, call):
     ("world", "memory"),
     [
         ("arena", "none"),
-        ("arena", "gru"),
+        pytest.param("arena", "gru", marks=pytest.mark.slow),
         pytest.param("town", "lstm", marks=pytest.mark.slow),
         pytest.param("arena", "lstm", marks=pytest.mark.slow),
         pytest.param("town", "none", marks=pytest.mark.slow),

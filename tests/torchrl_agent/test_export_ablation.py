@@ -84,6 +84,7 @@ def test_a_file_acts_as_the_ablated_agent_through_an_episode(village, exported, 
         assert (changed > STEPS / 2) == (ablated is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(NODE is None, reason="Node, which runs programs, is not installed")
 @torch.no_grad()
 def test_a_browser_plays_on_without_each_module(village):

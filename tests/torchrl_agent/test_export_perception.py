@@ -35,6 +35,7 @@ def eyes(tmp_path_factory):
     return folder / "first", path
 
 
+@pytest.mark.slow
 def test_an_exported_perception_lies_frozen_under_a_training_of_the_others(eyes, tmp_path):
     run, path = eyes
     words = [f"pretrained.perception={path}", "frozen=[perception]", "total_frames=192", f"run.folder={tmp_path}"]

@@ -27,6 +27,7 @@ CASES = {
 """World, its transforms, and how many of them stay outside of the file."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_file_takes_what_the_world_gives_and_acts_as_the_agent_behind_the_transforms(case, tmp_path):
     world, transforms, outside = CASES[case]

@@ -84,6 +84,7 @@ def test_a_run_meets_a_run_and_a_scripted_player(runs, capsys):
     assert match(one, other, games=16, device="cpu")["deterministic"]["drawn"] >= found["deterministic"]["drawn"]
 
 
+@pytest.mark.slow
 def test_agents_that_remember_meet_each_other_and_scripted_players(tmp_path):
     short = ["policy=gru", "world.rules.max_steps=40"]
     one, other = (trained(tmp_path, f"gru {seed}", *short, f"seed={seed}") for seed in range(2))

@@ -165,7 +165,9 @@ def test_from_a_mixture_regression_learns_the_better_action():
     assert value.item() == pytest.approx(0.25, abs=0.01)
 
 
-@pytest.mark.parametrize("world", [pytest.param(name, marks=[pytest.mark.slow] * (name == "arena")) for name in WORLDS])
+@pytest.mark.parametrize(
+    "world", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("arena", "growth"))) for name in WORLDS]
+)
 def test_a_policy_learns_from_a_recording_of_any_world(world, tmp_path):
     experiment = Experiment.load(world, *QUICK, *WORLDS[world])
     players = list(experiment.make_world().players())[:2]

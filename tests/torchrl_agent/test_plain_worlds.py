@@ -173,7 +173,9 @@ def two_cartpoles(device="cpu"):
     return GymEnv("CartPole-v1", num_envs=2)
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "ParallelEnv" else ()) for name in WORLDS]
+)
 def test_num_envs_goes_to_whatever_makes_the_batch(name):
     for number in (1, 2):
         env = instantiate_world({**WORLDS[name], "num_envs": number}, torch.device("cpu"), 0)

@@ -23,7 +23,7 @@ RUNNER = Path(__file__).parents[1] / "node" / "play.js"
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="Node, which runs programs, is not installed")
 STEPS = 300
-FAST = {"duel": (DuelEnv, {"opponent": "scripted", "action_repeat": 2}), "town": (TownEnv, {"level": "others_tonight"})}
+FAST = {"duel": (DuelEnv, {"opponent": "scripted", "action_repeat": 2})}
 SLOW = {
     "duel of two": (DuelEnv, {}),
     **{
@@ -31,6 +31,7 @@ SLOW = {
         for observation, style in (("classic", 2), ("extended", 1), ("offsets", 1), ("dict", 2), ("heatmap", 2))
     },
     "arena with a curriculum": (ArenaEnv, {"curriculum": "ladder", "action_repeat": 4}),
+    "town": (TownEnv, {"level": "others_tonight"}),
     **{f"town {level}": (TownEnv, {"level": level}) for level in LEVELS},
     "town with drives": (TownEnv, {"level": "L7", "num_agents": 4, "drives": True}),
     "town with labels": (TownEnv, {"level": "L5", "num_agents": 3, "privileged": True, "observation": "groups"}),
@@ -95,10 +96,8 @@ def test_the_functions_are_the_worlds_own_reset_and_step():
         assert torch.equal(now["reward"].T, played["next", "agents", "reward"].squeeze(-1))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["duel", *(pytest.param(name, marks=pytest.mark.slow) for name in ("arena", "tonight", "payday", "village"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["duel", "arena", "tonight", "payday", "village"])
 def test_a_whole_game_of_a_trained_agent_action_for_action(name):
     experiment, agent = load_agent(f"shipped:{name}", "cpu")
     agent.eval()

@@ -452,6 +452,7 @@ def test_divergence_before_the_first_checkpoint_says_so(tmp_path):
 # --- learning and judging
 
 
+@pytest.mark.slow
 def test_the_identity_task_is_learned_in_seconds(tmp_path, tiny_worlds):
     experiment = tiny(tmp_path)
     first, *_, last = train(experiment)

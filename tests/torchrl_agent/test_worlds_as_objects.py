@@ -60,6 +60,7 @@ def test_arguments_go_to_the_world():
     assert rollout["next", "done"].squeeze(-1).nonzero()[:, 0].unique().tolist() == [6, 13]
 
 
+@pytest.mark.slow
 def test_another_process_says_what_to_do(tmp_path):
     list(train(Experiment.load(lambda: cart_pole(), *SMALL, *QUIET, "run.name=own", f"run.folder={tmp_path}")))
     words = [sys.executable, "-m", "torchrl_agent.cli", "evaluate", str(tmp_path / "own"), "--trust"]

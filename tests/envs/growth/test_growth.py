@@ -317,6 +317,7 @@ def test_rules_may_be_an_object():
     assert GrowthEnv(1, rules=Rules(slots=1)).rules.slots == 1
 
 
+@pytest.mark.slow
 def test_an_mlp_host_sees_what_no_position_shows_alone():
     """The order of a pair of neighbors, which a pointwise host cannot see."""
     pointwise, mlp = (small(8, level=1, host=host, width=16, updates=8, batch_size=32) for host in ("pointwise", "mlp"))

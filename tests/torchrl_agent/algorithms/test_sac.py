@@ -191,7 +191,8 @@ def test_gradients_are_clipped_apart():
     assert agent.module_names()[agent.log_alpha] == "temperature"
 
 
-@pytest.mark.parametrize(("kind", "least"), [pytest.param("Naming", 0.9, marks=pytest.mark.slow), ("Copying", -0.15)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "least"), [("Naming", 0.9), ("Copying", -0.15)])
 def test_it_learns_discrete_and_continuous_actions(kind, least):
     options = ["algorithm=sac", "algorithm.rollout_steps=4", "algorithm.learning_starts=64", "algorithm.batch_size=64"]
     options += ["algorithm.learning_rate.initial=0.01", "algorithm.gamma=0.0", "algorithm.scale_rewards=false"]

@@ -146,6 +146,7 @@ def test_gradients_are_clipped_apart():
     assert len(policy) + len(rest) == len(list(agent.parameters()))
 
 
+@pytest.mark.slow
 def test_it_learns():
     options = ["algorithm=td3", "algorithm.rollout_steps=4", "algorithm.learning_starts=64", "algorithm.batch_size=64"]
     options += ["algorithm.learning_rate.initial=0.01", "algorithm.gamma=0.0", "algorithm.scale_rewards=false"]

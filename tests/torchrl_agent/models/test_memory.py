@@ -116,6 +116,7 @@ def test_compiled_sequences_are_one_operator(kind):
     assert calls.count("scan") == (2 if kind == "gru" else 1)  # TorchRL's GRU brings its gradient along
 
 
+@pytest.mark.slow
 def test_making_an_agent_leaves_scans_possible():
     """In a process of its own: what was found out once is remembered."""
     program = (

@@ -541,6 +541,7 @@ def test_doubt_has_a_reason(model):
         assert model.imagine(belief, known, actions)["reason"].item() == HIGH_VARIANCE
 
 
+@pytest.mark.slow
 def test_the_world_model_learns_what_follows(model):
     """A world in which action 1 raises the first number and brings a reward, and action 0 ends the episode."""
     torch.manual_seed(0)

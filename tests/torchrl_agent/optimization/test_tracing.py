@@ -114,6 +114,8 @@ CASES = {
     "td3": ["gym:Pendulum-v1", "algorithm=td3", *OFF_POLICY],
 }
 
+FAST = ("ppo", "ppo_continuous", "impala", "dqn_prioritized", "sac")
+
 
 def make_learner(case, traced):
     world, *overrides = CASES[case]
@@ -154,7 +156,7 @@ def least_fused(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("least_fused")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(case, marks=() if case in FAST else pytest.mark.slow) for case in CASES])
 def test_an_update_in_one_program_is_the_same(case, interpreted, caplog):
     eager, traced = make_learner(case, False), make_learner(case, True)
     one, other = learn(eager, traced, 3)
@@ -168,7 +170,7 @@ def test_an_update_in_one_program_is_the_same(case, interpreted, caplog):
 
 
 @pytest.mark.usefixtures("least_fused")
-@pytest.mark.parametrize("case", ["ppo", "sac"])
+@pytest.mark.parametrize("case", ["ppo", pytest.param("sac", marks=pytest.mark.slow)])
 def test_a_checkpoint_goes_on_with_the_program_and_without(case, interpreted):
     eager, traced = make_learner(case, False), make_learner(case, True)
     learn(eager, traced, 2)

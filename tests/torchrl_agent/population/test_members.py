@@ -86,7 +86,7 @@ class Played:
 
 @pytest.mark.parametrize(
     "kind",
-    ["plain", "gru", "town", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("shared trunk", "pictures"))],
+    ["plain", "town", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gru", "shared trunk", "pictures"))],
 )
 def test_a_member_learns_what_it_would_learn_alone(kind):
     rates = {"algorithm.learning_rate.initial": RATES, "algorithm.entropy_coeff": ENTROPIES}
@@ -112,6 +112,7 @@ def test_members_anneal_their_own_clipping_ranges():
     torch.testing.assert_close(clips.flatten(), torch.tensor([0.025, 0.05, 0.1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["a2c", "four modules"])
 def test_so_does_a_population_of_one_of_other_kinds(kind):
     # the losses of the four modules draw random numbers, which a lone learner draws in the same order

@@ -360,6 +360,7 @@ def test_what_cannot_be_is_refused_in_one_sentence_and_leaves_nothing(tmp_path, 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_evaluations_on_the_way_are_those_of_the_best_member(tmp_path):
     short = ["world.rules={max_steps: 50}", "evaluation.every=256", "evaluation.episodes=4", "total_frames=768", *QUICK]
     learner = smoke(tmp_path, "population.members=3", *short).make_learner()

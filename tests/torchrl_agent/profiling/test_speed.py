@@ -13,6 +13,7 @@ from torchrl_agent.cli import main
 from torchrl_agent.experiment import Experiment
 
 
+@pytest.mark.slow
 def test_a_row_has_every_promised_column(capsys):
     command = ["bench", "smoke", "--num-envs", "16", "--modes", "eager", "--seconds", "0.01", "--json"]
     command += ["algorithm.rollout_steps=4", "algorithm.num_epochs=1"]

@@ -92,7 +92,7 @@ def test_names_are_text(opened):
 
 
 @pytest.mark.parametrize(
-    "name", ["hostile", "cartpole", "growth", pytest.param("lab", marks=[pytest.mark.slow, pytest.mark.ci])]
+    "name", ["hostile", "cartpole", *(pytest.param(name, marks=pytest.mark.slow) for name in ("growth", "lab"))]
 )
 def test_every_page_makes_one_request_fits_and_is_accessible(name, page, request, tmp_path):
     record = record_lab(4) if name == "lab" else request.getfixturevalue(name)
@@ -273,6 +273,7 @@ def test_a_person_plays_hands_over_and_saves_a_game_that_is_replayed(page, tmp_p
     assert "thrust" in opened.evaluate("(replay.change({ step: 2 }), byId('mind').innerText)")
 
 
+@pytest.mark.slow
 def test_a_town_waits_for_its_player_and_hides_what_it_cannot_see(page, tmp_path):
     show(page, game_of("small_town"), tmp_path / "town.html")
     page.keyboard.press("ArrowUp")

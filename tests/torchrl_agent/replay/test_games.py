@@ -75,6 +75,7 @@ def test_a_recording_holds_what_the_person_saw_and_did(games, tmp_path):
     assert frames.shape == (LENGTH, sheet["worlds"]) and sheet["players"] == ["person"]
 
 
+@pytest.mark.slow
 def test_a_clone_acts_as_the_person_did(games, tmp_path, capsys):
     words = ["pretrain", "policy", "duel", *SMALL, "--updates", "150", "--learning-rate", "0.01"]
     assert cli.main([*words, "--data", *map(str, games), "--output", str(tmp_path / "clone")]) == 0, capsys.readouterr()

@@ -30,6 +30,7 @@ def thoughts(record):
     return record["episodes"][-1]["thoughts"]
 
 
+@pytest.mark.slow
 def test_a_record_holds_what_explain_says(village):
     step, agent = 4, 1
     thought = explain(RUN, step, agent=agent, device="cpu")

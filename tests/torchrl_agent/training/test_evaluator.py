@@ -21,6 +21,7 @@ def trained(learner):
     return {**learner.collector.worlds(), "agent": learner.agent.state_dict(), "random": torch.get_rng_state()}
 
 
+@pytest.mark.slow
 def test_few_worlds_play_the_episodes_of_many():
     world = {"rules": {"max_steps": 600}, "action_repeat": 20}
     torch.manual_seed(0)
@@ -38,6 +39,7 @@ def test_more_episodes_than_worlds_need_a_seed():
         Evaluator(agent.policy, ArenaEnv(num_envs=3), episodes=6)()
 
 
+@pytest.mark.slow
 def test_of_more_worlds_than_episodes_the_first_ones_count():
     world = {"rules": {"max_steps": 600}, "action_repeat": 20}
     agent = Agent(ArenaEnv(num_envs=1, **world), ModelConfig(hidden_sizes=[8]))

@@ -160,6 +160,7 @@ class PretendCuda(contextlib.ExitStack):
             (torch.Tensor, "to", _to_the_first),
             (torch.Tensor, "pin_memory", _pinned),
             (torch.nn.functional, "one_hot", _one_hot),
+            (torch.nn.RNNBase, "flatten_parameters", lambda self: None),  # by cuDNN, in a build that has it
             (torch.nn.Module, "load_state_dict", _load_in_place),
             (torch._C, "_group_tensors_by_device_and_dtype", _grouped),
         ):

@@ -145,7 +145,7 @@ class Left(Enum):
     """Remaining work of a run."""
 
     FRAMES = auto()
-    JUDGEMENT = auto()
+    EVALUATION = auto()
     NOTHING = auto()
 
 
@@ -163,7 +163,7 @@ def _what_is_left(experiment: Experiment, folder: Path, frames: int, by_itself: 
     if not trained and not at_mark:
         return Left.FRAMES
     if not past.get("judged", False):
-        return Left.JUDGEMENT
+        return Left.EVALUATION
     if by_itself:
         return Left.NOTHING
     if trained:

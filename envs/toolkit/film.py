@@ -101,7 +101,7 @@ def _write_mp4(frames: Sequence[Frame], path: Path, fps: float) -> None:
         import imageio_ffmpeg  # noqa: F401  (imageio finds it by itself, but names it only when it fails)
     except ImportError:
         raise ValueError(
-            'an .mp4 film needs the extra "video": pip install "torchrl_agent[video]", or write a .gif.'
+            'an .mp4 film needs the extra "video": pip install "torchrl-agent[video]", or write a .gif.'
         ) from None
     height, width = (size - size % 2 for size in frames[0].shape[:2])  # the codec halves the colors' resolution
     writer: Any

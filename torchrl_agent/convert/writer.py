@@ -80,7 +80,7 @@ def _library(algorithm: str) -> tuple[Any, Any]:
 
         return getattr(importlib.import_module(package), algorithm), DummyVecEnv
     except ImportError:
-        raise ValueError(f'{package} is not installed: pip install "torchrl_agent[sb3]".') from None
+        raise ValueError(f'{package} is not installed: pip install "torchrl-agent[sb3]".') from None
 
 
 def _copy(model: Any, experiment: Experiment, agent: Agent, algorithm: str, saved: dict[str, Any]) -> str:

@@ -370,7 +370,9 @@ def _make(env_name: str | Callable[..., gymnasium.Env], name: str, arguments: di
     try:
         return gymnasium.make(env_name, disable_env_checker=True, **arguments)
     except (NameNotFound, NamespaceNotFound, VersionNotFound) as error:
-        raise ValueError(f"there is no world {env_name}: {' '.join(str(error).split())}") from None
+        reason = " ".join(str(error).split())
+        fix = "" if "Did you mean" in reason else f" A world of another package is named PACKAGE:{env_name}."
+        raise ValueError(f"there is no world {env_name}: {reason}{fix}") from None
     except (DependencyNotInstalled, ImportError) as error:
         raise ValueError(f"{env_name} needs another package: {' '.join(str(error).split())}") from None
 

@@ -51,6 +51,7 @@ def test_nothing_is_suggested_where_nothing_is_like_it():
         ("run.resume=Auto", "auto"),
         ("policy=lstn", "lstm"),
         ("world.action_repat=2", "action_repeat"),
+        ("learning_rate=1e-3", "algorithm.learning_rate"),
     ],
 )
 def test_the_nearest_key_or_choice_is_suggested(override, meant):
@@ -79,6 +80,19 @@ def test_the_nearest_verb_or_option_is_suggested(words, meant, capsys):
     with pytest.raises(SystemExit):
         cli.main(words)
     assert f"(did you mean {meant}?)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train"], "arguments are required: config;"),
+        (["train", "smoke", "--gamma", "0.9"], ": give keys as KEY=VALUE, such as algorithm.gamma=0.99;"),
+    ],
+)
+def test_missing_and_unknown_arguments_are_named_with_the_way_to_give_them(words, said, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(words)
+    assert said in capsys.readouterr().err
 
 
 def test_the_nearest_module_is_suggested(capsys):

@@ -142,7 +142,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parsed, rest = parser.parse_known_args(arguments)
     strange = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(parsed, "overrides")]
     if strange:
-        meant = did_you_mean(strange[0].partition("=")[0], verb.options())
+        meant = did_you_mean(strange[0].partition("=")[0], verb.options()) if strange[0].startswith("-") else ""
+        if hasattr(parsed, "overrides"):
+            meant += ": give keys as KEY=VALUE, such as algorithm.gamma=0.99"
         parser.error(f"unrecognized arguments: {' '.join(strange)}{meant}")
     if hasattr(parsed, "overrides"):
         parsed.overrides = [*parsed.overrides, *rest, *getattr(parsed, "short", [])]

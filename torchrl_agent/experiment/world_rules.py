@@ -51,11 +51,16 @@ def _gym(name: str) -> dict[str, Any]:
 
 
 def _atari(name: str) -> dict[str, Any]:
-    return {**_gym(name if "/" in name else f"ALE/{name}"), "atari": True}
+    name = _versioned(name, "v5")
+    return {**_gym(name if "/" in name or "NoFrameskip" in name else f"ALE/{name}"), "atari": True}
 
 
 def _dm_control(name: str) -> dict[str, Any]:
-    return _gym(f"dm_control/{name}" + ("" if re.search(r"-v\d+$", name) else "-v0"))
+    return _gym(_versioned(f"dm_control/{name}", "v0"))
+
+
+def _versioned(name: str, version: str) -> str:
+    return name if re.search(r"-v\d+$", name) else f"{name}-{version}"
 
 
 def _pettingzoo(name: str) -> dict[str, Any]:

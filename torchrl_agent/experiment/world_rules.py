@@ -242,8 +242,8 @@ def _learning(continuous: bool) -> list[Rule]:
         *([noise] if continuous else []),
         Rule(
             {"tuned": {"sac": sac, "td3": sac, "dqn": dqn}},
-            "SAC and TD3: an update for each frame (Haarnoja et al. 2018, Fujimoto et al. 2018); DQN: one for every 4 "
-            "frames (Mnih et al. 2015)",
+            "with algorithm=sac or td3 an update for each frame (Haarnoja et al. 2018, Fujimoto et al. 2018), with dqn "
+            "one for every 4 frames (Mnih et al. 2015)",
         ),
     ]
 

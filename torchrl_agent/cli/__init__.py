@@ -27,7 +27,7 @@ DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.
 
 examples:
   torchrl-agent film shipped:arena                        a trained agent that comes with the package
-  torchrl-agent train arena                               four to six minutes on two CPU cores
+  torchrl-agent train arena                               six minutes on two quiet CPU cores
   torchrl-agent train arena algorithm.gamma=0.99 --seed 1 --name first
   torchrl-agent train arena -m seed=0,1,2                 every combination of values, one after another
   torchrl-agent pretrain world_model town_agent           pre-train one module on scripted and random policies first

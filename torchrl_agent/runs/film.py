@@ -14,7 +14,7 @@ from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from envs.toolkit.film import grid, write_film
+from envs.toolkit.film import check_suffix, grid, write_film
 from torchrl_agent import keys
 from torchrl_agent.core.abilities import abilities, world_name, world_seed
 from torchrl_agent.core.progress import Progress
@@ -72,6 +72,7 @@ def film_policy(
     """
     if abilities(env).draw is None:
         raise ValueError(f"{world_name(env)} cannot be drawn: only worlds with a draw method can be filmed.")
+    check_suffix(path)
     fps = film_rate(env) if fps is None else fps
     if not 0 < fps < math.inf:
         raise ValueError(f"fps is {fps}: give the steps of the game per second, a number above 0.")

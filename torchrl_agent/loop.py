@@ -13,7 +13,7 @@ from torchrl_agent import keys
 from torchrl_agent.core import ranks
 from torchrl_agent.core.devices import Moment
 from torchrl_agent.core.spans import spanned
-from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment import Experiment, check_experiment
 from torchrl_agent.experiment.judging import PeriodicEvaluator
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import MODES
@@ -75,6 +75,7 @@ def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterat
         NonFiniteError: values of the world or the loss stopped being finite.
         CollapseError: training collapsed more often than its governor may go back.
     """
+    check_experiment(experiment)
     yield from iterate(make_learner(experiment, state))
 
 

@@ -5,7 +5,8 @@ import pytest
 from envs.arena.rules import make_rules
 from envs.toolkit import names as of_worlds
 from envs.town.levels import load_level
-from torchrl_agent import cli
+from torchrl_agent import cli, load_agent
+from torchrl_agent.core.checkpoint import CheckpointError
 from torchrl_agent.core.text import did_you_mean, nearest
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.compose import config_names
@@ -93,6 +94,17 @@ def test_missing_and_unknown_arguments_are_named_with_the_way_to_give_them(words
     with pytest.raises(SystemExit):
         cli.main(words)
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("first", "runs/first"), ("runs/frist", "runs/first"), ("duel", "shipped:duel")]
+)
+def test_the_nearest_run_is_suggested(typed, meant, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "config.yaml").touch()
+    with pytest.raises(CheckpointError, match=rf"there is no run {typed} \(did you mean {meant}\?\)"):
+        load_agent(typed)
 
 
 def test_the_nearest_module_is_suggested(capsys):

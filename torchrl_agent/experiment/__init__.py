@@ -163,6 +163,9 @@ class Experiment:
             ValueError: unknown configuration or key, a value of the wrong type, or one that needs trust; the sentence
                 names it.
         """
+        for each in overrides:
+            if not isinstance(each, str):
+                raise ValueError(f"{each!r} is no override: give texts KEY=VALUE, such as 'seed=1'.")
         source = read_config(config, trust, overrides)
         file = compose_experiment(source, overrides, ExperimentFile)
         if file.on_cuda and resolve_device(file.device).type == "cuda":
@@ -278,6 +281,12 @@ class ExperimentFile(Experiment):
         elif self.policy is not None:
             self.model.memory = self.policy
         return Experiment(**{each.name: getattr(self, each.name) for each in dataclasses.fields(Experiment)})
+
+
+def check_experiment(given: object) -> None:
+    """Raise ValueError for anything but an :class:`Experiment`, such as the name of its configuration."""
+    if not isinstance(given, Experiment):
+        raise ValueError(f"{given!r} is no experiment: give Experiment.load({given!r}).")
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]

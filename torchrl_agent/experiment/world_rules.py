@@ -123,8 +123,14 @@ def configuration(config: Any, overrides: Sequence[str] = (), trust: bool = Fals
         prefix, _, name = config.partition(":")
         world = PREFIXES[prefix][0](name)
     else:
-        name = getattr(config, "__name__", type(config).__name__)
-        make = functools.partial(copy.deepcopy, config) if isinstance(config, (EnvBase, gymnasium.Env)) else config
+        name, kinds = getattr(config, "__name__", type(config).__name__), (EnvBase, gymnasium.Env)
+        is_class = isinstance(config, type)
+        if not (issubclass(config, kinds) if is_class else isinstance(config, kinds) or callable(config)):
+            raise ValueError(
+                f"{name} is no environment: give a class of Gymnasium's or TorchRL's environments, a function that "
+                "makes one, or a name such as gym:CartPole-v1."
+            )
+        make = functools.partial(copy.deepcopy, config) if isinstance(config, kinds) else config
         world = {"_target_": name_object(make)}
     check.check(check.in_targets({"world": world}), Path(name), trust or not named)
     given = _given(overrides)

@@ -138,6 +138,9 @@ def best_world(
 def film_world(experiment: Experiment, num_envs: int, live: bool = False) -> EnvBase:
     """The evaluation world, made so that it can be drawn: with its ``film_arguments``, if it has any, or so that it
     opens a window, with its ``live_arguments``.
+
+    Raises:
+        ValueError: it cannot be made with these arguments.
     """
     seed, evaluation = experiment.evaluation.seed, experiment.evaluation
     world = experiment.make_world(evaluation=True, num_envs=num_envs, seed=seed)
@@ -146,4 +149,8 @@ def film_world(experiment: Experiment, num_envs: int, live: bool = False) -> Env
         return world
     world.close()
     drawn = dataclasses.replace(evaluation, world={**arguments, **evaluation.world})
-    return dataclasses.replace(experiment, evaluation=drawn).make_world(evaluation=True, num_envs=num_envs, seed=seed)
+    try:
+        return dataclasses.replace(experiment, evaluation=drawn).make_world(True, num_envs=num_envs, seed=seed)
+    except ValueError as error:
+        given = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        raise ValueError(f"{world_name(world)} cannot be drawn: let it be made with {given} ({error}).") from None

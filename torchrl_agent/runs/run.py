@@ -16,7 +16,7 @@ from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.core.devices import resolve_device
 from torchrl_agent.core.errors import TrainingError
 from torchrl_agent.core.run_names import CONFIG, find_run, run_name_of
-from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment import Experiment, check_experiment
 from torchrl_agent.experiment.build import make_actor, make_actors_learner
 from torchrl_agent.experiment.judging import EVALUATION_RETURN
 from torchrl_agent.experiment.rank_checks import check_actors, check_ranks
@@ -58,6 +58,7 @@ def train(
         NonFiniteError, CollapseError: as :func:`~torchrl_agent.loop.learn`, with the checkpoint to go on from in the
             message.
     """
+    check_experiment(experiment)
     if ranks.size() > 1 and experiment.plays_apart and not experiment.has_members:
         iterations = _train_apart(experiment, resume)
     else:

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from torchrl_agent import keys
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.devices import Moment
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.experiment import Experiment, check_experiment

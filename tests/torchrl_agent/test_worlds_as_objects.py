@@ -82,7 +82,7 @@ def test_arguments_go_to_the_world():
 
 def test_another_process_says_what_to_do(tmp_path):
     list(train(Experiment.load(lambda: cart_pole(), *SMALL, *QUIET, "run.name=own", f"run.folder={tmp_path}")))
-    words = [sys.executable, "-m", "torchrl_agent.cli", "evaluate", str(tmp_path / "own"), "--trust"]
+    words = [sys.executable, "-m", "torchrl_agent", "evaluate", str(tmp_path / "own"), "--trust"]
     ended = subprocess.run(words, capture_output=True, text=True)
     assert ended.returncode != 0 and "Traceback" not in ended.stderr
     assert "was an object of another Python process: put it into a module" in ended.stderr

@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 from typing_extensions import override
 
 from torchrl_agent.core.errors import HiddenPackageError, TrainingError
-from torchrl_agent.core.hidden import check_envs
 from torchrl_agent.core.tables import printable
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.optimization.compile_cache import keep_compiled_code
+from torchrl_agent.trust.hidden import check_envs
 from torchrl_agent.trust.targets import calling
 
 DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.

@@ -19,7 +19,6 @@ from torchrl_agent.algorithms.ppo import PPOConfig
 from torchrl_agent.algorithms.registry import find_algorithm
 from torchrl_agent.core.bounds import FRAMES, SEED, any_number, check_ranges, choice, count, number, share, weight
 from torchrl_agent.core.devices import resolve_device
-from torchrl_agent.core.hidden import check_envs
 from torchrl_agent.core.run_names import check_run_name
 from torchrl_agent.core.text import with_tilde
 from torchrl_agent.experiment import build
@@ -33,6 +32,7 @@ from torchrl_agent.training.evaluator import MAX_STEPS
 from torchrl_agent.training.governor import GovernorConfig
 from torchrl_agent.training.learner import Learner
 from torchrl_agent.transforms.character import CharacterConfig
+from torchrl_agent.trust.hidden import check_envs
 
 check_envs()
 

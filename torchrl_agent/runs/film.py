@@ -15,7 +15,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs.toolkit.film import check_suffix, grid, write_film
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities, world_name, world_seed
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.experiment import Experiment

@@ -12,9 +12,8 @@ import torch
 from tensordict import TensorDict
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.checkpoint import CheckpointError
 from torchrl_agent.core.devices import check_room

@@ -19,7 +19,7 @@ from torchrl_agent.core import progress
 from torchrl_agent.experiment.compose import config_names
 from torchrl_agent.runs.metrics import read_metrics
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 QUICK = ("device=cpu", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false")
 QUICK += ("world.num_envs=64", "algorithm.rollout_steps=8")  # as many frames in fewer steps
 

@@ -53,6 +53,8 @@ def test_nothing_is_suggested_where_nothing_is_like_it():
         ("policy=lstn", "lstm"),
         ("world.action_repat=2", "action_repeat"),
         ("learning_rate=1e-3", "algorithm.learning_rate"),
+        ("n_epochs=3", "algorithm.num_epochs"),
+        ("ent_coef=0.1", "algorithm.entropy_coeff"),
     ],
 )
 def test_the_nearest_key_or_choice_is_suggested(override, meant):

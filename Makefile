@@ -94,6 +94,6 @@ check: install ## Format, lint, import direction and types (with CI=true it only
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-clean: ## Remove caches, build artefacts and environments of other versions; runs/ and .venv stay
+clean: ## Remove caches, build artifacts and environments of other versions; runs/ and .venv stay
 	rm -rf build dist *.egg-info $(VENV)-torch-* .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -202,7 +202,7 @@ def _import_stable_baselines3() -> Any:
     try:
         import stable_baselines3  # an extra
     except ImportError:
-        raise ValueError('Stable-Baselines3 is not installed: pip install "torchrl_agent[bench]".') from None
+        raise ValueError('Stable-Baselines3 is not installed: pip install "torchrl-agent[bench]".') from None
     return stable_baselines3
 
 

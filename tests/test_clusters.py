@@ -29,7 +29,7 @@ def on_path(folder, **scripts):
     """An environment whose commands are these, Python's of here, and what finds the packages."""
     python = shlex.quote(sys.executable)
     scripts["torchrun"] = f'#!/bin/sh\nexec {python} -m torch.distributed.run "$@"\n'
-    scripts["torchrl-agent"] = f'#!/bin/sh\nexec {python} -m torchrl_agent.cli "$@"\n'
+    scripts["torchrl-agent"] = f'#!/bin/sh\nexec {python} -m torchrl_agent "$@"\n'
     (folder / "bin").mkdir()
     for name, text in scripts.items():
         path = folder / "bin" / name

@@ -320,7 +320,7 @@ def test_the_commands_of_the_page_about_pretraining_fit_together():
 
 
 PUBLIC_MODULES = (
-    "torchrl_agent.keys",
+    "torchrl_agent.core.keys",
     "torchrl_agent.core.ranks",
     "torchrl_agent.transforms",
     "torchrl_agent.cli",

@@ -91,6 +91,22 @@ def test_the_first_cell_of_a_notebook_finds_it(programs, tmp_path):
     run([programs / "python", tmp_path / "cell.py"], tmp_path)
 
 
+def test_an_extra_is_added_to_what_is_installed(programs, tmp_path):
+    """The command that errors give: pip takes the installed package and asks no index for it."""
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        programs / "python",
+        "install",
+        "--no-index",
+        "--no-deps",
+        "--dry-run",
+    ]
+    assert "already satisfied: torchrl-agent[vmas]" in run([*pip, "torchrl-agent[vmas]"], tmp_path)
+
+
 def test_types_are_exported(programs):
     (place,) = programs.parent.glob("lib/python*/site-packages")
     assert (place / "envs" / "py.typed").is_file()

@@ -1,4 +1,4 @@
-"""Links to the repository come from one setting, ``repo_url`` in mkdocs.yml, and are left out while it is empty."""
+"""Links to the repository come from one setting, ``repo_url`` in mkdocs.yml, and are left out without it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def checkout(tmp_path):
 
     def write(url):
         path = tmp_path / "mkdocs.yml"
-        path.write_text(re.sub(r'^repo_url: ".*?"', f'repo_url: "{url}"', path.read_text(), flags=re.MULTILINE))
+        settings = re.sub(r"^repo_url: .*\n", "", path.read_text(), flags=re.MULTILINE)
+        path.write_text(settings + (f'repo_url: "{url}"\n' if url else ""))
         LINKS["write_links"](tmp_path)
         return tmp_path
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from torchrl_agent.core.hidden import check_envs
+from torchrl_agent.trust.hidden import check_envs
 
 if TYPE_CHECKING:
+    from torchrl_agent.core import keys
     from torchrl_agent.experiment import Experiment
     from torchrl_agent.experiment.judging import evaluate
     from torchrl_agent.loop import Iteration, iterate, learn
@@ -27,17 +28,19 @@ HOMES = {
     "check_world": "training.world_check",
     "evaluate": "experiment.judging",
     "iterate": "loop",
+    "keys": "core.keys",
     "learn": "loop",
     "load": "runs.load",
     "load_agent": "runs.load",
     "train": "runs.run",
 }
-__all__ = ["Experiment", "Iteration", "Learner", "check_world", "evaluate", "iterate", "learn", "load", "load_agent"]
-__all__ += ["train"]
+__all__ = ["Experiment", "Iteration", "Learner", "check_world", "evaluate", "iterate", "keys", "learn", "load"]
+__all__ += ["load_agent", "train"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_envs()
-    return getattr(importlib.import_module(f"{__name__}.{HOMES[name]}"), name)
+    module = importlib.import_module(f"{__name__}.{HOMES[name]}")
+    return getattr(module, name, module)  # keys is a module itself

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from torchrl_agent import keys
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.devices import Moment
 from torchrl_agent.core.spans import spanned
-from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment import Experiment, check_experiment
 from torchrl_agent.experiment.judging import PeriodicEvaluator
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import MODES
@@ -75,6 +74,7 @@ def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterat
         NonFiniteError: values of the world or the loss stopped being finite.
         CollapseError: training collapsed more often than its governor may go back.
     """
+    check_experiment(experiment)
     yield from iterate(make_learner(experiment, state))
 
 

@@ -206,7 +206,7 @@ def _false_belief(figures: Figures) -> list[Check]:
     mine, other = figures.values()
     knowing = mine["expected_if_it_knew"]
     return [
-        above("cases of somebody who acts by a false belief", mine["cases"], 500),
+        above("cases of another who acts by a false belief", mine["cases"], 500),
         raises("accuracy of what they do next", mine["accuracy"], other["accuracy"]),
         raises("probability of that, beside what they would do if they knew,", mine["expected"], knowing),
     ]

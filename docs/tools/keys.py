@@ -21,8 +21,8 @@ from torchrl_agent.algorithms.off_policy import OffPolicyConfig
 from torchrl_agent.algorithms.registry import ALGORITHMS
 from torchrl_agent.experiment import ExperimentFile
 from torchrl_agent.experiment.algorithm_section import SECTION
+from torchrl_agent.experiment.meanings import short_meaning
 from torchrl_agent.experiment.overrides import field_hints, inner_hint
-from torchrl_agent.experiment.reference import short_meaning
 
 DOCS = Path(__file__).parents[1]
 TABLE = re.compile(r"(<!-- keys: (.+) -->\n\n)((?:\|.*\n)*)")

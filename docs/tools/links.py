@@ -1,7 +1,7 @@
 """Links to the project's repository, all made from one setting: ``repo_url`` in mkdocs.yml.
 
-``make links`` writes them into README.md, pyproject.toml, docs/notebooks.md and the notebooks; while the setting is
-empty it leaves them out. Colab opens notebooks of GitHub's repositories only.
+``make links`` writes them into README.md, pyproject.toml, docs/notebooks.md and the notebooks; without the setting it
+leaves them out. Colab opens notebooks of GitHub's repositories only.
 """
 
 from __future__ import annotations
@@ -29,17 +29,11 @@ def write_links(root: Path = ROOT) -> None:
 
 
 def repository(root: Path) -> str:
-    """The address in ``root``/mkdocs.yml, without a slash or ``.git`` at its end; may be empty.
-
-    Raises:
-        ValueError: there is no such setting.
-    """
+    """The address in ``root``/mkdocs.yml, without a slash or ``.git`` at its end; empty where there is none."""
     found = re.search(
         r'^repo_url: *["\']?([^"\'#\s]*)', (root / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
     )
-    if found is None:
-        raise ValueError("mkdocs.yml has no line repo_url: add one, empty or with the address of the repository.")
-    return found[1].rstrip("/").removesuffix(".git")
+    return found[1].rstrip("/").removesuffix(".git") if found else ""
 
 
 def colab(url: str, name: str) -> str:

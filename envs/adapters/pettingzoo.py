@@ -19,7 +19,7 @@ from envs.base.world import GROUP, World
 try:
     from pettingzoo import ParallelEnv
 except ImportError:
-    raise ImportError('PettingZoo is not installed: pip install "torchrl_agent[multiagent]".') from None
+    raise ImportError('PettingZoo is not installed: pip install "torchrl-agent[multiagent]".') from None
 
 
 class WorldParallelEnv(ParallelEnv):

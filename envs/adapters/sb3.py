@@ -16,7 +16,7 @@ try:
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import VecEnv
 except ImportError:
-    raise ImportError('Stable-Baselines3 is not installed: pip install "torchrl_agent[sb3]".') from None
+    raise ImportError('Stable-Baselines3 is not installed: pip install "torchrl-agent[sb3]".') from None
 
 
 MASKS = "action_masks"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import logging
 import multiprocessing
@@ -171,7 +172,7 @@ class VectorGymEnv(Drawn, EnvBase):
             limit = None if probe.spec is None else probe.spec.max_episode_steps
             self.time_limit = limit or getattr(probe.unwrapped, "max_steps", None)
             for name in probe.left_out:
-                logger.warning("%s: the observation %s is a text and is left out.", self.env_name, name)
+                _warn_of_text(self.env_name, name)
             self.goal_outcome = goal_outcome(probe.env)
             return seconds, probe.mask_source
         finally:
@@ -345,6 +346,11 @@ class VectorGymEnv(Drawn, EnvBase):
         return f"{type(self).__name__}(env={self.env_name}, batch_size={self.batch_size}, device={self.device})"
 
 
+@functools.cache  # once, not for every batch of the world
+def _warn_of_text(env_name: str | Callable[..., gymnasium.Env], name: str) -> None:
+    logger.warning("%s: the observation %s is a text and is left out.", env_name, name)
+
+
 def _vectorized(makers: Sequence[Callable[[], PlainWorld]], processes: bool) -> VectorEnv:
     """Vectorize worlds, one after another in this process, or each in a process of its own."""
     if processes:
@@ -370,7 +376,9 @@ def _make(env_name: str | Callable[..., gymnasium.Env], name: str, arguments: di
     try:
         return gymnasium.make(env_name, disable_env_checker=True, **arguments)
     except (NameNotFound, NamespaceNotFound, VersionNotFound) as error:
-        raise ValueError(f"there is no world {env_name}: {' '.join(str(error).split())}") from None
+        reason = " ".join(str(error).split())
+        fix = "" if "Did you mean" in reason else f" A world of another package is named PACKAGE:{env_name}."
+        raise ValueError(f"there is no world {env_name}: {reason}{fix}") from None
     except (DependencyNotInstalled, ImportError) as error:
         raise ValueError(f"{env_name} needs another package: {' '.join(str(error).split())}") from None
 

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from envs.libs import GROUP, Drawn, picture, require
 from envs.libs.others import Others
+from envs.toolkit.names import did_you_mean
 
 
 class VectorVmasEnv(Drawn, VmasEnv):
@@ -33,7 +34,8 @@ class VectorVmasEnv(Drawn, VmasEnv):
             as ``n_agents``.
 
     Raises:
-        ValueError: VMAS is not installed, or the agents differ in their observation or action spaces.
+        ValueError: VMAS is not installed or has no such scenario, or the agents differ in their observation or action
+            spaces.
     """
 
     def __init__(
@@ -48,6 +50,11 @@ class VectorVmasEnv(Drawn, VmasEnv):
         **kwargs: Any,
     ) -> None:
         require("vmas", "vmas")
+        if scenario not in self.available_envs:
+            raise ValueError(
+                f"VMAS has no scenario {scenario!r}{did_you_mean(scenario, self.available_envs)}: use one of "
+                f"{', '.join(self.available_envs)}."
+            )
         self.render_mode = render_mode
         self.time_limit, self.show_state, self.show_others = max_steps, show_state, show_others
         kwargs.setdefault("group_map", MarlGroupMapType.ALL_IN_ONE_GROUP)

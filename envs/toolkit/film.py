@@ -23,6 +23,12 @@ NUM_COLORS = 128
 """Number of colors of a GIF; one of the format's 256 must be left for "unchanged"."""
 
 
+def check_suffix(path: Path) -> None:
+    """Raise ValueError if a name does not end as that of a film."""
+    if path.suffix.lower() not in (".gif", ".mp4"):
+        raise ValueError(f"a film cannot be written as {path.name!r}: use a name that ends in .gif or .mp4.")
+
+
 def write_film(frames: Sequence[Frame], path: str | os.PathLike[str], fps: float = 30) -> Path:
     """Write ``frames`` as a film that repeats (``.gif``) or as a video (``.mp4``) and return its path.
 
@@ -34,8 +40,7 @@ def write_film(frames: Sequence[Frame], path: str | os.PathLike[str], fps: float
     """
     path = Path(path)
     writers = {".gif": _write_gif, ".mp4": _write_mp4}
-    if path.suffix.lower() not in writers:
-        raise ValueError(f"a film cannot be written as {path.name!r}: use a name that ends in .gif or .mp4.")
+    check_suffix(path)
     if not fps > 0:
         raise ValueError(f"fps is {fps}: give the frames per second, above 0.")
     _check(frames)
@@ -101,7 +106,7 @@ def _write_mp4(frames: Sequence[Frame], path: Path, fps: float) -> None:
         import imageio_ffmpeg  # noqa: F401  (imageio finds it by itself, but names it only when it fails)
     except ImportError:
         raise ValueError(
-            'an .mp4 film needs the extra "video": pip install "torchrl_agent[video]", or write a .gif.'
+            'an .mp4 film needs the extra "video": pip install "torchrl-agent[video]", or write a .gif.'
         ) from None
     height, width = (size - size % 2 for size in frames[0].shape[:2])  # the codec halves the colors' resolution
     writer: Any

@@ -48,7 +48,7 @@ def test_without_the_baseline_installed_the_fix_is_named(monkeypatch):
         return real(name, *arguments, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ValueError, match=r'pip install "torchrl_agent\[bench\]"') as caught:
+    with pytest.raises(ValueError, match=r'pip install "torchrl-agent\[bench\]"') as caught:
         learn_against_baseline(TINY, 1)
     assert "\n" not in str(caught.value)
 

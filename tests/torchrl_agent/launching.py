@@ -78,7 +78,7 @@ def environment():
     return {**clean, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "RL_WARNINGS": "False"}
 
 
-def torchrun(folder, *words, processes=2, restarts=0, module="torchrl_agent.cli"):
+def torchrun(folder, *words, processes=2, restarts=0, module="torchrl_agent"):
     """Run the command, or another module, in several processes, which must end well; what they said."""
     launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}")
     line = (*launcher, f"--max-restarts={restarts}", "-m", module, *words)
@@ -104,7 +104,7 @@ def two_ranks(folder, *lines, port=None, packages=ROOT):
         own = {**environment(), **place, "RANK": str(rank)}
         if rank == 1:
             own["PYTHONPATH"] = own["PYTHONPATH"].replace(str(ROOT) + os.pathsep, str(packages) + os.pathsep)
-        line = (sys.executable, "-m", "torchrl_agent.cli", *words)
+        line = (sys.executable, "-m", "torchrl_agent", *words)
         started.append(subprocess.Popen(line, cwd=folder, env=own, stderr=subprocess.PIPE, text=True))
     ended = []
     for process in started:

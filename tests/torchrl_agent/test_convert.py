@@ -399,7 +399,7 @@ def test_only_pickles_and_the_way_back_need_the_library(folder, arena_run, tmp_p
     monkeypatch.setattr(builtins, "__import__", refuse)
     run, _ = from_sb3(folder / "cartpole.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "without")
     assert find_checkpoint(run).is_file()
-    with pytest.raises(ValueError, match=r'pip install "torchrl_agent\[sb3\]"'):
+    with pytest.raises(ValueError, match=r'pip install "torchrl-agent\[sb3\]"'):
         to_sb3(arena_run, tmp_path / "back.zip")
 
 

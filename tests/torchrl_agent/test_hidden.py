@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchrl_agent.core import hidden
+from torchrl_agent.trust import hidden
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ def test_what_hides_the_worlds_is_named(tmp_path, name, line):
 
 def test_a_folder_without_code_hides_nothing(tmp_path):
     (tmp_path / "envs").mkdir()
-    assert run(tmp_path, "-c", "from torchrl_agent.core import hidden; hidden.check_envs()").returncode == 0
+    assert run(tmp_path, "-c", "from torchrl_agent.trust import hidden; hidden.check_envs()").returncode == 0
 
 
 def test_a_package_installed_over_the_worlds_is_named(tmp_path, monkeypatch):

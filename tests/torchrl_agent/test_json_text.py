@@ -30,7 +30,6 @@ def test_nothing_else_writes_json():
         "model_card.py",
         "report.py",
         "checkpoint.py",
-        "reference.py",
         "record.py",
         "game.py",
     }

@@ -5,7 +5,8 @@ import pytest
 from envs.arena.rules import make_rules
 from envs.toolkit import names as of_worlds
 from envs.town.levels import load_level
-from torchrl_agent import cli
+from torchrl_agent import cli, load_agent
+from torchrl_agent.core.checkpoint import CheckpointError
 from torchrl_agent.core.text import did_you_mean, nearest
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.compose import config_names
@@ -51,6 +52,9 @@ def test_nothing_is_suggested_where_nothing_is_like_it():
         ("run.resume=Auto", "auto"),
         ("policy=lstn", "lstm"),
         ("world.action_repat=2", "action_repeat"),
+        ("learning_rate=1e-3", "algorithm.learning_rate"),
+        ("n_epochs=3", "algorithm.num_epochs"),
+        ("ent_coef=0.1", "algorithm.entropy_coeff"),
     ],
 )
 def test_the_nearest_key_or_choice_is_suggested(override, meant):
@@ -79,6 +83,30 @@ def test_the_nearest_verb_or_option_is_suggested(words, meant, capsys):
     with pytest.raises(SystemExit):
         cli.main(words)
     assert f"(did you mean {meant}?)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train"], "arguments are required: config;"),
+        (["train", "smoke", "--gamma", "0.9"], ": give keys as KEY=VALUE, such as algorithm.gamma=0.99;"),
+    ],
+)
+def test_missing_and_unknown_arguments_are_named_with_the_way_to_give_them(words, said, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(words)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("first", "runs/first"), ("runs/frist", "runs/first"), ("duel", "shipped:duel")]
+)
+def test_the_nearest_run_is_suggested(typed, meant, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "config.yaml").touch()
+    with pytest.raises(CheckpointError, match=rf"there is no run {typed} \(did you mean {meant}\?\)"):
+        load_agent(typed)
 
 
 def test_the_nearest_module_is_suggested(capsys):

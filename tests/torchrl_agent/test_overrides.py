@@ -99,6 +99,16 @@ def test_a_number_for_a_learning_rate_is_its_initial_value(override):
     assert Experiment.load("smoke", schedule, override).algorithm.learning_rate == expected
 
 
+def test_no_worlds_are_refused():
+    with pytest.raises(ValueError, match="num_envs is 0: give a whole number of worlds, at least 1"):
+        Experiment.load("smoke", "world.num_envs=0").make_learner()
+
+
+def test_a_word_for_a_learning_rate_is_refused():
+    with pytest.raises(ValueError, match=r"algorithm\.learning_rate is 'fast': give a number, such as 3e-4\."):
+        Experiment.load("smoke", "algorithm.learning_rate=fast")
+
+
 def test_a_number_for_a_learning_rate_in_a_file_leaves_its_schedule(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("defaults: [arena, _self_]\nalgorithm: {learning_rate: 2e-3}\n")

@@ -249,7 +249,7 @@ def test_a_world_that_passes_its_arguments_on_is_made_with_the_number_of_worlds(
     ("target", "named"),
     [
         (f"{HERE}.two_cartpoles", "is a batch of 2, whatever num_envs is, .* let a function make it"),
-        ("builtins.dict", "is a dict, no TorchRL environment"),
+        ("builtins.dict", "is a dict, no environment of TorchRL or Gymnasium"),
         ("torchrl.envs.TicTacToeEnv", "several"),
     ],
 )

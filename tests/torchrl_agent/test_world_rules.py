@@ -32,6 +32,11 @@ DEAR = {"gym:highway-v0"}
 """Worlds whose steps take a large part of a second."""
 
 
+@pytest.mark.parametrize("name", ["Pong", "Pong-v5", "ALE/Pong-v5", "PongNoFrameskip-v4"])
+def test_a_game_of_atari_has_several_names(name):
+    assert PREFIXES["ale"][0](name)["env_name"] == (name if "Frame" in name else "ALE/Pong-v5")
+
+
 def test_the_rules_of_a_vector_world():
     experiment = Experiment.load("gym:CartPole-v1")
     assert experiment.name == "cartpole_v1" and experiment.total_frames == 500_000
@@ -112,6 +117,7 @@ def test_the_configuration_is_whole_and_loads_again(tmp_path):
     ("world", "named"),
     [
         ("gym:CartPool-v1", "there is no world CartPool-v1.*CartPole"),
+        ("gym:PandaReach-v3", "no world PandaReach-v3.* named PACKAGE:PandaReach-v3"),
         ("gim:CartPole-v1", r"no prefix 'gim' \(did you mean gym\?\)"),
         ("gym:evil:World-v0", "'evil:World-v0', which may name a module or a file that is run: .*--trust"),
         ("ale:evil:World-v0", "which may name a module"),

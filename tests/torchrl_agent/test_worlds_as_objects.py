@@ -8,7 +8,8 @@ import pytest
 from strange_worlds import Reporter
 from torchrl.envs import GymEnv, PendulumEnv, SerialEnv
 
-from torchrl_agent import Experiment, evaluate, load_agent, train
+from torchrl_agent import Experiment, evaluate, learn, load_agent, train
+from torchrl_agent.runs.film import film_world
 from torchrl_agent.trust.targets import OBJECTS, OF_PYTHON, name_object
 
 SMALL = ("total_frames=64", "world.num_envs=2", "algorithm.rollout_steps=16", "evaluation.episodes=2")
@@ -41,6 +42,25 @@ def test_they_train_are_saved_and_are_judged(world, tmp_path):
     assert evaluate(saved, agent, episodes=2)["episodes"] == 2
 
 
+@pytest.mark.parametrize("thing", [dict, object(), 3, None])
+def test_what_makes_no_environment_is_refused(thing):
+    with pytest.raises(ValueError, match="is no environment: give a class"):
+        Experiment.load(thing)
+
+
+@pytest.mark.parametrize("run", [train, learn])
+def test_a_name_is_no_experiment_and_a_dict_no_override(run):
+    with pytest.raises(ValueError, match=r"'smoke' is no experiment: give Experiment\.load\('smoke'\)\."):
+        next(run("smoke"))
+    with pytest.raises(ValueError, match=r"{'seed': 1} is no override: give texts KEY=VALUE"):
+        Experiment.load("smoke", {"seed": 1})
+
+
+def test_a_world_without_render_mode_cannot_be_drawn():
+    with pytest.raises(ValueError, match="cannot be drawn: let it be made with render_mode=rgb_array"):
+        film_world(Experiment.load(lambda: Reporter(), *SMALL), 1)
+
+
 def test_what_can_be_imported_is_named_by_its_path():
     assert name_object(Reporter) == "strange_worlds.Reporter"
     assert Experiment.load(Reporter).name == "reporter"
@@ -63,7 +83,7 @@ def test_arguments_go_to_the_world():
 @pytest.mark.slow
 def test_another_process_says_what_to_do(tmp_path):
     list(train(Experiment.load(lambda: cart_pole(), *SMALL, *QUIET, "run.name=own", f"run.folder={tmp_path}")))
-    words = [sys.executable, "-m", "torchrl_agent.cli", "evaluate", str(tmp_path / "own"), "--trust"]
+    words = [sys.executable, "-m", "torchrl_agent", "evaluate", str(tmp_path / "own"), "--trust"]
     ended = subprocess.run(words, capture_output=True, text=True)
     assert ended.returncode != 0 and "Traceback" not in ended.stderr
     assert "was an object of another Python process: put it into a module" in ended.stderr

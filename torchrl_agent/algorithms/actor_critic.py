@@ -15,10 +15,9 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 from typing_extensions import override
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm, AlgorithmConfig
 from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.bounds import number, share, weight
 from torchrl_agent.core.ranks import explained_variance
 from torchrl_agent.losses.policy_gradient import PolicyGradientLoss

@@ -11,8 +11,8 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.replay import Replay
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.modules.specs import agent_group
 

@@ -15,9 +15,9 @@ from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.actor_critic import ActorCritic, ActorCriticConfig
 from torchrl_agent.algorithms.algorithm import check_config
+from torchrl_agent.core import keys
 from torchrl_agent.core.bounds import count, number, share
 from torchrl_agent.losses.policy_gradient import BOOTSTRAP, PAID, AgentLoss, VTraceLoss
 from torchrl_agent.models.agent import Agent

@@ -14,10 +14,10 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm, AlgorithmConfig, check_config
 from torchrl_agent.algorithms.hindsight import HindsightReplay, goal_outcome
 from torchrl_agent.algorithms.replay import Replay, n_step_transitions
+from torchrl_agent.core import keys
 from torchrl_agent.core.bounds import FRAMES, MOST, count, number, share
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CudaGraphFunction

@@ -12,10 +12,9 @@ from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.actor_critic import ActorCriticConfig, OnPolicyActorCritic
 from torchrl_agent.algorithms.algorithm import check_config
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.bounds import FRAMES, choice, count, number
 from torchrl_agent.losses.per_head import PerHeadPPOLoss
 from torchrl_agent.losses.policy_gradient import AgentLoss, PPOLoss

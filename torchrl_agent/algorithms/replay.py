@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from tensordict.utils import NestedKey
 from torch import Tensor
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.spans import spanned
 
 SMALLEST_PRIORITY = 1e-3

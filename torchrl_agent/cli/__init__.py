@@ -17,17 +17,17 @@ from typing import Any, NoReturn
 from typing_extensions import override
 
 from torchrl_agent.core.errors import HiddenPackageError, TrainingError
-from torchrl_agent.core.hidden import check_envs
 from torchrl_agent.core.tables import printable
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.optimization.compile_cache import keep_compiled_code
+from torchrl_agent.trust.hidden import check_envs
 from torchrl_agent.trust.targets import calling
 
 DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.
 
 examples:
   torchrl-agent film shipped:arena                        a trained agent that comes with the package
-  torchrl-agent train arena                               four to six minutes on two CPU cores
+  torchrl-agent train arena                               six minutes on two quiet CPU cores
   torchrl-agent train arena algorithm.gamma=0.99 --seed 1 --name first
   torchrl-agent train arena -m seed=0,1,2                 every combination of values, one after another
   torchrl-agent pretrain world_model town_agent           pre-train one module on scripted and random policies first
@@ -142,7 +142,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parsed, rest = parser.parse_known_args(arguments)
     strange = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(parsed, "overrides")]
     if strange:
-        meant = did_you_mean(strange[0].partition("=")[0], verb.options())
+        meant = did_you_mean(strange[0].partition("=")[0], verb.options()) if strange[0].startswith("-") else ""
+        if hasattr(parsed, "overrides"):
+            meant += ": give keys as KEY=VALUE, such as algorithm.gamma=0.99"
         parser.error(f"unrecognized arguments: {' '.join(strange)}{meant}")
     if hasattr(parsed, "overrides"):
         parsed.overrides = [*parsed.overrides, *rest, *getattr(parsed, "short", [])]

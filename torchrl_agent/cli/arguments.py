@@ -44,7 +44,11 @@ def add_short(parser: argparse.ArgumentParser, key: str, metavar: str) -> None:
 def add_overrides(parser: argparse.ArgumentParser) -> None:
     """Add changes of a configuration."""
     parser.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration, such as algorithm.gamma=0.99"
+        "overrides",
+        nargs="*",
+        default=[],  # or argparse says that they are required
+        metavar="KEY=VALUE",
+        help="changes of the configuration, such as algorithm.gamma=0.99",
     )
 
 

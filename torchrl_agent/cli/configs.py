@@ -13,7 +13,7 @@ from torchrl_agent.cli.arguments import add_overrides, add_trust
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.compose import config_names
-from torchrl_agent.experiment.reference import explained, summary
+from torchrl_agent.experiment.meanings import explained, summary
 
 
 def add_configs(parser: argparse.ArgumentParser) -> None:

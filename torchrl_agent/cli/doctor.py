@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 import yaml
 
-from torchrl_agent.core.hidden import foreign_worlds
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.optimization.compile_cache import cache_folder, clear, files_of
+from torchrl_agent.trust.hidden import foreign_worlds
 
 OLDEST_PYTHON = (3, 10)
 

@@ -72,7 +72,7 @@ def _add_world(way: argparse.ArgumentParser) -> None:
     way.add_argument("--trust", action="store_true", help="run code of others: that of a .pkl, or of a configuration")
     way.add_argument("--config", default="arena_long", help="configuration of the world it was trained in (arena_long)")
     way.add_argument("--run-name", metavar="NAME", help="name of the run's folder")
-    way.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration")
+    way.add_argument("overrides", nargs="*", default=[], metavar="KEY=VALUE", help="changes of the configuration")
 
 
 def run_convert(parsed: argparse.Namespace) -> None:

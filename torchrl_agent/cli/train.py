@@ -20,7 +20,7 @@ from torchrl_agent.core.checkpoint import checkpoints, frames_of
 from torchrl_agent.core.devices import resolve_device
 from torchrl_agent.core.errors import TrainingError
 from torchrl_agent.core.progress import Progress, log
-from torchrl_agent.core.run_names import find_run
+from torchrl_agent.core.run_names import find_run, suggest_run
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.compose import combinations, trust_file
 from torchrl_agent.loop import Iteration
@@ -187,7 +187,8 @@ def run_resume(parsed: argparse.Namespace) -> int:
     folder = find_run(parsed.run_folder)
     if not (folder / "config.yaml").is_file():
         raise ValueError(
-            f"{folder} is not a run (it has no config.yaml): give the path of a run folder, such as runs/NAME."
+            f"{folder} is not a run (it has no config.yaml){suggest_run(folder)}: give the path of a run folder, such "
+            "as runs/NAME."
         )
     experiment = Experiment.load(folder / "config.yaml", *parsed.overrides)
     _check_changes(Experiment.load(folder / "config.yaml"), experiment)

@@ -65,7 +65,7 @@ def _unpickle(path: Path) -> Any:
             return pickle.load(file)  # the user has consented
     except ImportError as error:
         raise ValueError(
-            f'{path} needs {error.name or "a package"} to be read: pip install "torchrl_agent[sb3]".'
+            f'{path} needs {error.name or "a package"} to be read: pip install "torchrl-agent[sb3]".'
         ) from None
     except Exception as error:  # a damaged pickle raises anything
         reason = " ".join(str(error).split())[:120]

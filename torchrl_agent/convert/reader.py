@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.a2c import A2C
 from torchrl_agent.algorithms.actor_critic import OnPolicyActorCritic
 from torchrl_agent.algorithms.algorithm import Algorithm
@@ -20,6 +19,7 @@ from torchrl_agent.convert.normalization import Normalization, joined, read_norm
 from torchrl_agent.convert.pairs import fill
 from torchrl_agent.convert.run_files import as_overrides, check_overrides, check_world, write_run
 from torchrl_agent.convert.settings import hyperparameters
+from torchrl_agent.core import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.modules.specs import group_spec
 from torchrl_agent.training.learner import Learner

@@ -14,7 +14,6 @@ import torch
 from torchrl.data import Bounded, TensorSpec
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
 from torchrl_agent.convert import layout, off_policy
 from torchrl_agent.convert.moments import FRESH, write_moments
 from torchrl_agent.convert.networks import Correspondence, linear_layers
@@ -22,6 +21,7 @@ from torchrl_agent.convert.normalization import apart
 from torchrl_agent.convert.pairs import values
 from torchrl_agent.convert.run_files import open_run, write_files
 from torchrl_agent.convert.settings import KNOWN, known
+from torchrl_agent.core import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import critic_sizes
@@ -80,7 +80,7 @@ def _library(algorithm: str) -> tuple[Any, Any]:
 
         return getattr(importlib.import_module(package), algorithm), DummyVecEnv
     except ImportError:
-        raise ValueError(f'{package} is not installed: pip install "torchrl_agent[sb3]".') from None
+        raise ValueError(f'{package} is not installed: pip install "torchrl-agent[sb3]".') from None
 
 
 def _copy(model: Any, experiment: Experiment, agent: Agent, algorithm: str, saved: dict[str, Any]) -> str:

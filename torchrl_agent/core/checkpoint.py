@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrl_agent.core.run_names import suggest_run
 from torchrl_agent.core.text import to_json
 
 FORMAT = 1
@@ -235,7 +236,9 @@ def find_checkpoint(run: Path, which: str = "last") -> Path:
     if run.is_file():
         return run
     if not run.is_dir():
-        raise CheckpointError(f"there is no run {run}: give the path of a run folder, such as runs/NAME.")
+        raise CheckpointError(
+            f"there is no run {run}{suggest_run(run)}: give the path of a run folder, such as runs/NAME."
+        )
     folder = run / "checkpoints"
     best = str(_best(folder).get("checkpoint"))
     if which == "best" and _NAME.fullmatch(best) and (folder / best).is_file():

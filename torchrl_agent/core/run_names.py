@@ -39,6 +39,11 @@ def find_run(name: Path | str) -> Path:
     return known[text]
 
 
+def suggest_run(name: Path | str) -> str:
+    """Return a question to append to the name of a run that is not there, with the most similar one that is."""
+    return did_you_mean(name, [*shipped_runs(), *(file.parent for file in Path("runs").glob(f"*/{CONFIG}"))])
+
+
 def check_run_name(name: str) -> None:
     """Raise ValueError unless a run of this name lies inside the folder of runs, and its name is safe in a shell, a
     page and on other systems; ``GROUP/NAME`` is a run inside a group.

@@ -17,7 +17,7 @@ def nearest(name: str, known: Iterable[object], count: int = 1) -> list[str]:
     matches = difflib.get_close_matches
     plain: dict[str, list[str]] = {}
     for each in names:
-        for form in {_plain(each), _plain(each.rpartition("/")[2]), _plain(each.rpartition(".")[2])}:
+        for form in {_plain(each), *(_plain(each.rpartition(mark)[2]) for mark in "/.:")}:
             plain.setdefault(form, []).append(each)
     found = [each for form in matches(_plain(name), plain, count, 0.7) for each in plain[form]]
     return list(dict.fromkeys([*found, *matches(name, names, count)]))[:count]

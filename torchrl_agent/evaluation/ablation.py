@@ -12,7 +12,7 @@ from tensordict.nn import TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.models.agent import Agent
 

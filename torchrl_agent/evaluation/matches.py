@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities, world_seed
 from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.core.devices import forked_random, resolve_device

@@ -19,7 +19,6 @@ from torchrl_agent.algorithms.ppo import PPOConfig
 from torchrl_agent.algorithms.registry import find_algorithm
 from torchrl_agent.core.bounds import FRAMES, SEED, any_number, check_ranges, choice, count, number, share, weight
 from torchrl_agent.core.devices import resolve_device
-from torchrl_agent.core.hidden import check_envs
 from torchrl_agent.core.run_names import check_run_name
 from torchrl_agent.core.text import with_tilde
 from torchrl_agent.experiment import build
@@ -33,6 +32,7 @@ from torchrl_agent.training.evaluator import MAX_STEPS
 from torchrl_agent.training.governor import GovernorConfig
 from torchrl_agent.training.learner import Learner
 from torchrl_agent.transforms.character import CharacterConfig
+from torchrl_agent.trust.hidden import check_envs
 
 check_envs()
 
@@ -163,6 +163,9 @@ class Experiment:
             ValueError: unknown configuration or key, a value of the wrong type, or one that needs trust; the sentence
                 names it.
         """
+        for each in overrides:
+            if not isinstance(each, str):
+                raise ValueError(f"{each!r} is no override: give texts KEY=VALUE, such as 'seed=1'.")
         source = read_config(config, trust, overrides)
         file = compose_experiment(source, overrides, ExperimentFile)
         if file.on_cuda and resolve_device(file.device).type == "cuda":
@@ -278,6 +281,12 @@ class ExperimentFile(Experiment):
         elif self.policy is not None:
             self.model.memory = self.policy
         return Experiment(**{each.name: getattr(self, each.name) for each in dataclasses.fields(Experiment)})
+
+
+def check_experiment(given: object) -> None:
+    """Raise ValueError for anything but an :class:`Experiment`, such as the name of its configuration."""
+    if not isinstance(given, Experiment):
+        raise ValueError(f"{given!r} is no experiment: give Experiment.load({given!r}).")
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]

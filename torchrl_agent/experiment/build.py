@@ -13,11 +13,10 @@ import torch
 from tensordict.utils import NestedKey
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, Transform, TransformedEnv
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.actor_critic import ActorCritic
 from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.abilities import abilities, world_seed
 from torchrl_agent.core.devices import check_room, forked_random, resolve_device, size_limit, use_device
 from torchrl_agent.core.text import did_you_mean, without_tilde

@@ -24,6 +24,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from torchrl_agent.algorithms.ppo import PPOConfig
 from torchrl_agent.core.progress import log
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.experiment import world_rules
@@ -296,7 +297,8 @@ def _sentence(error: BaseException, schema: DictConfig | None, path: Path) -> st
 
 
 def _meant(error: BaseException) -> str:
-    """Suggestion of the known key that is most similar to an unknown one."""
+    """Suggestion of the known key that is most similar to an unknown one, in its section or of PPO."""
     unknown, section = getattr(error, "key", None), getattr(error, "parent_node", None)
-    names = [str(name) for name in section] if isinstance(section, DictConfig) else []
+    of_ppo = [f"{SECTION}.{name}" for name in field_hints(PPOConfig)]
+    names = [*map(str, section), *of_ppo] if isinstance(section, DictConfig) else []
     return "" if not isinstance(unknown, str) or unknown in names else did_you_mean(unknown, names)

@@ -46,6 +46,8 @@ def build_batched(arguments: Mapping[str, Any]) -> EnvBase:
     """
     arguments = dict(arguments)
     number, device = arguments.pop(NUM_ENVS, None), arguments.pop(DEVICE, None)
+    if isinstance(number, int) and number < 1:
+        raise ValueError(f"num_envs is {number}: give a whole number of worlds, at least 1.")
     target = find(str(arguments["_target_"]))
     inner = next((name for name in WRAPPED if isinstance(arguments.get(name), Mapping)), None)
     if inner is not None and isinstance(target, type) and issubclass(target, TransformedEnv):
@@ -108,7 +110,7 @@ def _takes(target: Any, name: str) -> bool:
 
 def _checked(env: Any, number: int | None) -> EnvBase:
     if not isinstance(env, EnvBase):
-        raise ValueError(f"it is a {type(env).__name__}, no TorchRL environment: name what makes one.")
+        raise ValueError(f"it is a {type(env).__name__}, no environment of TorchRL or Gymnasium: name what makes one.")
     if len(env.batch_size) != 1:
         raise ValueError(f"it is a batch of shape {tuple(env.batch_size)}: make batches of one axis, [num_envs].")
     if number is not None and env.batch_size[0] != number:

@@ -51,11 +51,16 @@ def _gym(name: str) -> dict[str, Any]:
 
 
 def _atari(name: str) -> dict[str, Any]:
-    return {**_gym(name if "/" in name else f"ALE/{name}"), "atari": True}
+    name = _versioned(name, "v5")
+    return {**_gym(name if "/" in name or "NoFrameskip" in name else f"ALE/{name}"), "atari": True}
 
 
 def _dm_control(name: str) -> dict[str, Any]:
-    return _gym(f"dm_control/{name}" + ("" if re.search(r"-v\d+$", name) else "-v0"))
+    return _gym(_versioned(f"dm_control/{name}", "v0"))
+
+
+def _versioned(name: str, version: str) -> str:
+    return name if re.search(r"-v\d+$", name) else f"{name}-{version}"
 
 
 def _pettingzoo(name: str) -> dict[str, Any]:
@@ -118,8 +123,14 @@ def configuration(config: Any, overrides: Sequence[str] = (), trust: bool = Fals
         prefix, _, name = config.partition(":")
         world = PREFIXES[prefix][0](name)
     else:
-        name = getattr(config, "__name__", type(config).__name__)
-        make = functools.partial(copy.deepcopy, config) if isinstance(config, (EnvBase, gymnasium.Env)) else config
+        name, kinds = getattr(config, "__name__", type(config).__name__), (EnvBase, gymnasium.Env)
+        is_class = isinstance(config, type)
+        if not (issubclass(config, kinds) if is_class else isinstance(config, kinds) or callable(config)):
+            raise ValueError(
+                f"{name} is no environment: give a class of Gymnasium's or TorchRL's environments, a function that "
+                "makes one, or a name such as gym:CartPole-v1."
+            )
+        make = functools.partial(copy.deepcopy, config) if isinstance(config, kinds) else config
         world = {"_target_": name_object(make)}
     check.check(check.in_targets({"world": world}), Path(name), trust or not named)
     given = _given(overrides)
@@ -237,8 +248,8 @@ def _learning(continuous: bool) -> list[Rule]:
         *([noise] if continuous else []),
         Rule(
             {"tuned": {"sac": sac, "td3": sac, "dqn": dqn}},
-            "SAC and TD3: an update for each frame (Haarnoja et al. 2018, Fujimoto et al. 2018); DQN: one for every 4 "
-            "frames (Mnih et al. 2015)",
+            "with algorithm=sac or td3 an update for each frame (Haarnoja et al. 2018, Fujimoto et al. 2018), with dqn "
+            "one for every 4 frames (Mnih et al. 2015)",
         ),
     ]
 

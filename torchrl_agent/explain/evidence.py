@@ -13,7 +13,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.dynamics import dreaming_state
 from torchrl_agent.modules.social_model import follow

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchrl_agent.core.checkpoint import write_output
 from torchrl_agent.core.tables import printable
-from torchrl_agent.explain.tables import Table, as_html_table, as_lines, as_number, as_numbers
+from torchrl_agent.explain.page_tables import Table, as_html_table, as_lines, as_number, as_numbers
 from torchrl_agent.explain.thought import EMPTY, UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.modules.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.checkpoint import find_checkpoint, read_json, write_json
 from torchrl_agent.experiment import Experiment

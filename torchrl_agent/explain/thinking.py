@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.explain.episode import Episode, Frame, Moment, number_of_agents, play_episode
 from torchrl_agent.explain.evidence import AHEAD, SPAN

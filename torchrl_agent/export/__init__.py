@@ -23,7 +23,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.data import Composite
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.checkpoint import find_checkpoint, versions, write_json, write_output
 from torchrl_agent.core.run_names import find_run, output_of
 from torchrl_agent.core.text import did_you_mean

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities, inner_world, world_name
 from torchrl_agent.core.checkpoint import write_output
 from torchrl_agent.core.run_names import output_of

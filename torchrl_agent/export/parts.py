@@ -11,7 +11,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.evaluation.ablation import GatedPolicy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.q_agent import QAgent

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.explain.thinking import known_names, world_names
 from torchrl_agent.explain.thought import Names
 from torchrl_agent.models.agent import Agent

@@ -9,7 +9,7 @@ from torch import nn
 from torchrl.objectives import DQNLoss, SoftUpdate
 from torchrl.objectives.utils import ValueEstimators
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.models.agent import Agent
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 from typing_extensions import override
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.losses.policy_gradient import LARGEST_LOG_RATIO, PPOLoss, check_discrete
 

@@ -24,7 +24,7 @@ from torchrl.objectives import A2CLoss, ClipPPOLoss
 from torchrl.objectives.value.functional import vtrace_advantage_estimate
 from typing_extensions import override
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.ranks import explained_variance, masked_mean
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.distributions import ClippedNormal, MixedDistribution

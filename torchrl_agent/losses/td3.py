@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.losses.twin_critic import TwinValueLoss
 from torchrl_agent.models.td3_agent import TD3Agent

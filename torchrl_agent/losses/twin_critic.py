@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torchrl.objectives.value.functional import td0_return_estimate
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.ranks import masked_mean
 
 

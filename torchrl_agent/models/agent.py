@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.models.config import ModelConfig, check_model, critic_sizes
 from torchrl_agent.models.group_policy import GroupPolicy

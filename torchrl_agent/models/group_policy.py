@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 
 
 class GroupPolicy(TensorDictModuleBase):

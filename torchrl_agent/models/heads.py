@@ -18,7 +18,7 @@ from torch.distributions import Distribution
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.modules.distributions import (
     Chooser,

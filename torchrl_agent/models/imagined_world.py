@@ -11,7 +11,7 @@ from tensordict.utils import NestedKey
 from torchrl.data import Categorical, Composite, MultiCategorical, TensorSpec, Unbounded
 from torchrl.envs.model_based import ModelBasedEnvBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.dynamics import END, KNOWN, MEAN, WorldModel, dreaming_state
 from torchrl_agent.modules.networks import one_hot_actions, symexp

@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.models.group_policy import GroupPolicy
 from torchrl_agent.modules.dynamics import dreaming_state
 from torchrl_agent.modules.planner import CrossEntropyPlanner

@@ -14,7 +14,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.models.planned_policy import acting_actor
 from torchrl_agent.modules.memory import check_states
 

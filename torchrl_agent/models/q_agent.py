@@ -19,7 +19,7 @@ from torchrl.envs import EnvBase
 from torchrl.modules import QValueModule
 from typing_extensions import override
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.models.heads import action_choice

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig, critic_sizes
 from torchrl_agent.models.heads import action_choice

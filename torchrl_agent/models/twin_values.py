@@ -8,7 +8,7 @@ from tensordict.nn import ProbabilisticTensorDictSequential, TensorDictModuleBas
 from torch import Tensor, nn
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.modules.networks import mlp
 from torchrl_agent.modules.specs import action_bounds, action_heads, mixed_choices

@@ -13,8 +13,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
-from torchrl_agent import keys
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.bounds import MOST_STEPS, count, number, weight
 from torchrl_agent.modules.networks import mlp, one_hot_actions, symexp
 

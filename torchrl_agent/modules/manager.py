@@ -20,8 +20,7 @@ from torchrl.envs import EnvBase
 from torchrl.modules import recurrent_mode
 from typing_extensions import override
 
-from torchrl_agent import keys
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.bounds import count, number, weight
 from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.core.spans import spanned

@@ -19,7 +19,7 @@ from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs.transforms import Transform
 from torchrl.modules import GRUModule, LSTMModule
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.modules.networks import orthogonal
 
 if torch.__version__ < (2, 13):  # 2.11 always prints the graphs of every scan

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.trust.targets import build
 
 

@@ -14,7 +14,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.modules import MLP
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 
 NEARLY_SHUT = 0.1
 """Initial gate of a module's output among the controller's features."""

@@ -17,8 +17,7 @@ from torchrl.data import Composite
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
-from torchrl_agent import keys
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.bounds import count, weight
 from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.core.spans import spanned

@@ -7,7 +7,7 @@ from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, OneHot, TensorSpec, Unbounded
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities
 
 

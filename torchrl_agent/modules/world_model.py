@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torchrl.modules import recurrent_mode
 from typing_extensions import override
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.modules.dynamics import CHANGE, KNOWN, MEAN, WorldModel, WorldModelConfig, dreaming_state, spread

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.seats import Seats
 from torchrl_agent.population.stack import Stack, entries

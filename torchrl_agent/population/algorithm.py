@@ -14,11 +14,10 @@ from torchrl.modules import set_recurrent_mode
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 from typing_extensions import override
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.actor_critic import NEXT_VALUE, Draw, OnPolicyActorCritic
 from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.algorithms.ppo import PPO
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.ranks import explained_variance
 from torchrl_agent.core.spans import span
 from torchrl_agent.losses.policy_gradient import PAID

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.population.agent import Member
 from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.population.config import SCHOOLINGS, TRAIT, PopulationConfig

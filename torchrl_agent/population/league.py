@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.core.run_names import find_run
 from torchrl_agent.population.config import LeagueConfig

@@ -11,8 +11,8 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm
+from torchrl_agent.core import keys
 from torchrl_agent.population.agent import LeagueAgent
 from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.population.config import RATING, LeagueConfig, PopulationConfig

@@ -15,9 +15,8 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.agent import Member

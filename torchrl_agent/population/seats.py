@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities
 
 SEATS = 2

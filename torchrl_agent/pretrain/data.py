@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 from torchrl.modules import RandomPolicy
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.text import did_you_mean

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchrl.modules import set_recurrent_mode
 from typing_extensions import override
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.pretrained import agent_modules, reads

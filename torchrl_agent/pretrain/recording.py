@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import LazyMemmapStorage
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.checkpoint import write_json
 from torchrl_agent.models.agent import Agent
 

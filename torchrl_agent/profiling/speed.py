@@ -42,7 +42,7 @@ class Timed:
 
     def command(self) -> list[str]:
         """Return the command line that measures the row and prints it as JSON."""
-        command = [sys.executable, "-m", "torchrl_agent.cli", "bench", "speed", self.config, *self.overrides, "--row"]
+        command = [sys.executable, "-m", "torchrl_agent", "bench", "speed", self.config, *self.overrides, "--row"]
         command += ["--num-envs", str(self.num_envs), "--modes", self.mode, "--seconds", str(self.seconds)]
         return command + ["--world-only"] * self.world_only + ["--trust"] * CALL.get().trust
 

@@ -12,7 +12,7 @@ from tensordict import TensorDict, TensorDictBase, pad
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import inner_world, world_name
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.pretrain.recording import RecordingError, write_recording

@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.evaluation.ablation import GatedPolicy, removable
 from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose
 from torchrl_agent.explain.episode import Episode

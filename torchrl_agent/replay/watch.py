@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from torchrl_agent.core.checkpoint import CheckpointError, checkpoints, frames_of
-from torchrl_agent.core.run_names import CONFIG, run_name_of
+from torchrl_agent.core.run_names import CONFIG, run_name_of, suggest_run
 from torchrl_agent.core.text import to_json
 from torchrl_agent.replay.page import as_page, filled, read_part
 from torchrl_agent.replay.recorder import RecordConfig, record_run
@@ -38,7 +38,9 @@ class Watcher:
 
     def __init__(self, run: Path, config: RecordConfig) -> None:
         if not (run / CONFIG).is_file():
-            raise ValueError(f"there is no run {run}: give the path of a run folder, such as runs/NAME.")
+            raise ValueError(
+                f"there is no run {run}{suggest_run(run)}: give the path of a run folder, such as runs/NAME."
+            )
         self.run, self.config = run, replace(config, checkpoints=1)
         self.replays: dict[str, str] = {}
         self.problem = ""

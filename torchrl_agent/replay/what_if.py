@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import inner_world
 from torchrl_agent.explain.thought import plain
 from torchrl_agent.models.agent import Agent

@@ -14,8 +14,8 @@ from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from envs.toolkit.film import grid, write_film
-from torchrl_agent import keys
+from envs.toolkit.film import check_suffix, grid, write_film
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities, world_name, world_seed
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.experiment import Experiment
@@ -72,6 +72,7 @@ def film_policy(
     """
     if abilities(env).draw is None:
         raise ValueError(f"{world_name(env)} cannot be drawn: only worlds with a draw method can be filmed.")
+    check_suffix(path)
     fps = film_rate(env) if fps is None else fps
     if not 0 < fps < math.inf:
         raise ValueError(f"fps is {fps}: give the steps of the game per second, a number above 0.")
@@ -137,6 +138,9 @@ def best_world(
 def film_world(experiment: Experiment, num_envs: int, live: bool = False) -> EnvBase:
     """The evaluation world, made so that it can be drawn: with its ``film_arguments``, if it has any, or so that it
     opens a window, with its ``live_arguments``.
+
+    Raises:
+        ValueError: it cannot be made with these arguments.
     """
     seed, evaluation = experiment.evaluation.seed, experiment.evaluation
     world = experiment.make_world(evaluation=True, num_envs=num_envs, seed=seed)
@@ -145,4 +149,8 @@ def film_world(experiment: Experiment, num_envs: int, live: bool = False) -> Env
         return world
     world.close()
     drawn = dataclasses.replace(evaluation, world={**arguments, **evaluation.world})
-    return dataclasses.replace(experiment, evaluation=drawn).make_world(evaluation=True, num_envs=num_envs, seed=seed)
+    try:
+        return dataclasses.replace(experiment, evaluation=drawn).make_world(True, num_envs=num_envs, seed=seed)
+    except ValueError as error:
+        given = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        raise ValueError(f"{world_name(world)} cannot be drawn: let it be made with {given} ({error}).") from None

@@ -10,7 +10,7 @@ from tensordict.nn import TensorDictModuleBase
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities, world_name
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.runs.film import film_rate, film_world

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from envs.toolkit.plain_yaml import read_yaml
 from torchrl_agent.core.checkpoint import MODULE_FILE, read_json, write_output
-from torchrl_agent.core.run_names import find_run, run_name_of
+from torchrl_agent.core.run_names import find_run, run_name_of, suggest_run
 from torchrl_agent.core.tables import aligned, as_csv, interquartile_mean, markdown
 from torchrl_agent.runs.metrics import read_metrics
 
@@ -229,7 +229,9 @@ def _interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray
 def _read_run(folder: Path) -> Run:
     path = folder / "config.yaml"
     if not path.is_file():
-        raise ValueError(f"{folder} is not a run (it has no config.yaml): give a run folder, such as runs/NAME.")
+        raise ValueError(
+            f"{folder} is not a run (it has no config.yaml){suggest_run(folder)}: give a run folder, such as runs/NAME."
+        )
     config = read_yaml(path)
     try:
         name, seed = str(config.pop("name")), config.pop("seed")

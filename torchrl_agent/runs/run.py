@@ -16,7 +16,7 @@ from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.core.devices import resolve_device
 from torchrl_agent.core.errors import TrainingError
 from torchrl_agent.core.run_names import CONFIG, find_run, run_name_of
-from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment import Experiment, check_experiment
 from torchrl_agent.experiment.build import make_actor, make_actors_learner
 from torchrl_agent.experiment.judging import EVALUATION_RETURN
 from torchrl_agent.experiment.rank_checks import check_actors, check_ranks
@@ -58,6 +58,7 @@ def train(
         NonFiniteError, CollapseError: as :func:`~torchrl_agent.loop.learn`, with the checkpoint to go on from in the
             message.
     """
+    check_experiment(experiment)
     if ranks.size() > 1 and experiment.plays_apart and not experiment.has_members:
         iterations = _train_apart(experiment, resume)
     else:
@@ -145,7 +146,7 @@ class Left(Enum):
     """Remaining work of a run."""
 
     FRAMES = auto()
-    JUDGEMENT = auto()
+    EVALUATION = auto()
     NOTHING = auto()
 
 
@@ -163,7 +164,7 @@ def _what_is_left(experiment: Experiment, folder: Path, frames: int, by_itself: 
     if not trained and not at_mark:
         return Left.FRAMES
     if not past.get("judged", False):
-        return Left.JUDGEMENT
+        return Left.EVALUATION
     if by_itself:
         return Left.NOTHING
     if trained:

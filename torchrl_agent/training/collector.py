@@ -14,8 +14,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_agent import keys
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.abilities import abilities, own_seed
 from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.models.agent import Agent

@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities, world_seed
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.tables import student, wilson

@@ -14,7 +14,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.tracing import TracedFunction

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +12,8 @@ import torch
 from tensordict import TensorDict
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.checkpoint import CheckpointError
 from torchrl_agent.core.devices import check_room
@@ -238,9 +238,10 @@ class Learner:
             self.frames, self.number = state["frames"], state["number"]
             load_random_state(state, self.device)
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = textwrap.shorten(str(error), 150, placeholder=" ...")
             raise CheckpointError(
-                f"the checkpoint does not fit this configuration ({reason}): use the run's own config.yaml."
+                f"the checkpoint does not fit this configuration ({reason}): leave out changes of world, network and "
+                "algorithm, or take the agent along (docs/howto/resume.md)."
             ) from None
 
 

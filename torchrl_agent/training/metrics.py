@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.spans import spanned
 
 

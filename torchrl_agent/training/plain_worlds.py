@@ -34,7 +34,7 @@ from torchrl.data import (
 from torchrl.envs import Compose, DTypeCastTransform, EnvBase, ExcludeTransform, Transform, TransformedEnv
 from typing_extensions import override
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.modules.specs import agent_group, group_spec
 
@@ -167,7 +167,7 @@ def _leaves(spec: Composite, own_state: set[str], path: tuple[str, ...] = ()) ->
 
 def _plain(spec: TensorSpec, shape: tuple[int, ...], lead: int) -> tuple[tuple[int, ...], Convert | None]:
     """Shape of the converted entry, and the function that converts it; None where no conversion is needed."""
-    from envs.toolkit.pictures import picture_axes  # here, as a folder may hide the worlds (core/hidden.py)
+    from envs.toolkit.pictures import picture_axes  # here, as a folder may hide the worlds (trust/hidden.py)
 
     if isinstance(spec, Categorical) and not isinstance(spec, OneHot) and spec.dtype != torch.bool:
         categories = int(spec.space.n)

@@ -17,9 +17,8 @@ from torch.utils._pytree import tree_map
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
-from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm
-from torchrl_agent.core import ranks
+from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.errors import TrainingError
 from torchrl_agent.models.agent import Agent

@@ -8,7 +8,7 @@ from tensordict.utils import NestedKey
 from torchrl.data import Bounded, Composite, TensorSpec
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities, world_name
 from torchrl_agent.core.devices import forked_random
 from torchrl_agent.modules.specs import NO_BOUND, agent_group, group_spec, observation_shapes

@@ -10,7 +10,7 @@ from torchrl.data import Composite, Unbounded
 from torchrl.envs import Compose, EnvBase, TransformedEnv
 from torchrl.envs.transforms import Transform
 
-from torchrl_agent import keys
+from torchrl_agent.core import keys
 
 
 class TeamReturn(Transform):

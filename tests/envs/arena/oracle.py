@@ -22,14 +22,14 @@ ENEMY_RADIUS, ENEMY_HEALTH, ENEMY_SPEED, ENEMY_COOLDOWN, ENEMY_LUCK, MAX_ENEMIES
 SPAWNER_RADIUS, SPAWNER_HEALTH, SPAWNER_COOLDOWN = 25.0, 100.0, 120
 SHOT_RADIUS, SHOT_SPEED, SHOT_LIFE, DAMAGE = 3.0, 8.0, 120, 10.0
 
-TOP, BOTTOM, LEFT, RIGHT, MIDDLE, CENTRE = 200.0, 1080.0, 200.0, 1400.0, 640.0, 800.0
+TOP, BOTTOM, LEFT, RIGHT, MIDDLE, CENTER = 200.0, 1080.0, 200.0, 1400.0, 640.0, 800.0
 CORNERS = [(LEFT, TOP), (RIGHT, TOP), (LEFT, BOTTOM), (RIGHT, BOTTOM)]
 PHASES = [  # sites, enemy speed, spawn cooldown
-    ([(CENTRE, TOP)], 1.0, 1.0),
+    ([(CENTER, TOP)], 1.0, 1.0),
     ([(LEFT, MIDDLE), (RIGHT, MIDDLE)], 0.9, 0.9),
-    ([(CENTRE, TOP), (LEFT, BOTTOM), (RIGHT, BOTTOM)], 0.8, 0.85),
+    ([(CENTER, TOP), (LEFT, BOTTOM), (RIGHT, BOTTOM)], 0.8, 0.85),
     (CORNERS, 0.7, 0.8),
-    ([*CORNERS, (CENTRE, MIDDLE)], 0.75, 0.75),
+    ([*CORNERS, (CENTER, MIDDLE)], 0.75, 0.75),
 ]
 MAX_SPAWNERS, TRIES = 5, 5
 
@@ -95,7 +95,7 @@ class Oracle:
 
     uniform: Any
     style: int = 1
-    x: float = CENTRE
+    x: float = CENTER
     y: float = MIDDLE
     vx: float = 0.0
     vy: float = 0.0

@@ -336,6 +336,12 @@ def test_the_state_is_what_all_agents_see_and_is_memory_of_its_own(balance):
     assert root["state"].data_ptr() != root["agents", "observation"].data_ptr()
 
 
+def test_a_misspelled_scenario_is_refused_with_the_nearest():
+    pytest.importorskip("vmas")
+    with pytest.raises(ValueError, match=r"no scenario 'navigtion' \(did you mean navigation\?\): use one of balance,"):
+        VectorVmasEnv("navigtion")
+
+
 def test_vmas_worlds_repeat_by_seed(balance):
     starts = []
     for seed in (1, 1, 2):

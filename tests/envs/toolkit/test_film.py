@@ -54,7 +54,7 @@ def test_an_mp4_can_be_read_back(tmp_path):
 @pytest.mark.parametrize("missing", ["imageio", "imageio_ffmpeg"])
 def test_an_mp4_without_its_extra_names_the_pip_line(tmp_path, monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ValueError, match=r'pip install "torchrl_agent\[video\]"'):
+    with pytest.raises(ValueError, match=r'pip install "torchrl-agent\[video\]"'):
         write_film(moving_square(), tmp_path / "film.mp4")
     assert not list(tmp_path.iterdir())
 

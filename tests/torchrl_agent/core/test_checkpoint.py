@@ -25,7 +25,7 @@ from torchrl_agent.core.checkpoint import (
     write_json,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def save(folder, frames, score=0.0, keep=3, value=None):

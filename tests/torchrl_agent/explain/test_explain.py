@@ -21,7 +21,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain import explain, figures, write_page
 from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose
 from torchrl_agent.explain.page import Table, as_text, sections
-from torchrl_agent.explain.tables import as_numbers
+from torchrl_agent.explain.page_tables import as_numbers
 from torchrl_agent.explain.thinking import think, world_names
 from torchrl_agent.explain.thought import Names
 from torchrl_agent.loop import learn

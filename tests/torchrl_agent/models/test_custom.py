@@ -15,7 +15,8 @@ from torchrl_agent import keys
 from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.evaluation.ablation import without
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.export.parts import parts
+from torchrl_agent.export import trace
+from torchrl_agent.export.parts import flat_name, parts
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.pretrained import read_module, save_module
 from torchrl_agent.modules.networks import NEARLY_SHUT
@@ -290,8 +291,10 @@ def test_a_module_of_ones_own_is_pretrained_frozen_exported_and_ablated(tmp_path
     agent = trained.agent
     assert all(torch.equal(agent.custom_modules["forecast"].state_dict()[name], kept[name]) for name in kept)
 
-    assert "forecast" in parts(agent)
-    root = trained.env.reset()
+    root, part = trained.env.reset(), parts(agent)["forecast"]
+    rows = {flat_name(key): root[key] for key in part.module.in_keys}
+    exported = trace(part, rows).module()(rows)["forecast"]
+    torch.testing.assert_close(exported, agent.encoder(root.clone())["forecast"])
     with without(agent, ["forecast"]):
         assert not agent.encoder(root.clone())["forecast"].any()
     assert agent.encoder(root.clone())["forecast"].all()

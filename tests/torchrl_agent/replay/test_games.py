@@ -1,4 +1,4 @@
-"""Games of a person are data: they are played again, learnt from, and refused where they are not of this world."""
+"""Games of a person are data: they are played again, learned from, and refused where they are not of this world."""
 
 from __future__ import annotations
 

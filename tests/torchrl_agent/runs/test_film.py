@@ -61,6 +61,13 @@ def test_the_rate_can_be_chosen_and_the_length_does_not_depend_on_the_pictures(t
             film(env, tmp_path, steps=12, fps=rate)
 
 
+def test_a_name_that_no_film_has_is_refused_before_a_step(tmp_path):
+    env = ArenaEnv(1)
+    env.reset = env.step = None
+    with pytest.raises(ValueError, match=r"ends in \.gif or \.mp4"):
+        film_policy(env, env.players()["random"], tmp_path / "film.avi")
+
+
 @pytest.mark.parametrize("make", [lambda: ArenaEnv(4), lambda: VectorGymEnv("CartPole-v1", 4, processes=False)])
 def test_the_best_world_plays_its_episode_again(make):
     env = make()

@@ -1,4 +1,4 @@
-"""``python -m torchrl_agent.cli``: the command ``torchrl-agent``."""
+"""``python -m torchrl_agent``: the command ``torchrl-agent``."""
 
 import os
 import sys

@@ -11,7 +11,7 @@ import pytest
 from torchrl_agent.algorithms.registry import ALGORITHMS
 from torchrl_agent.experiment import Experiment, ExperimentFile
 from torchrl_agent.experiment.compose import CONFIGS, config_names
-from torchrl_agent.experiment.reference import explained, meaning, short_meaning, summary
+from torchrl_agent.experiment.meanings import explained, meaning, short_meaning, summary
 from torchrl_agent.pretrain import PretrainConfig
 
 DOCS = Path(__file__).parents[2] / "docs"

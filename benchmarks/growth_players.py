@@ -19,7 +19,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type, step_mdp
 from typing_extensions import override
 
 from envs import GrowthEnv
-from envs.growth.rules import BLUEPRINTS, GERMINATE, OPERATION, SLOT, WAIT
+from envs.growth.rules import BLUEPRINTS, Head, Operation
 from envs.growth.scripted import Planting, Player, SchedulePlayer, germination, keep_what_holds
 from torchrl_agent.core.checkpoint import MODULE_FILE
 from torchrl_agent.core.progress import Progress
@@ -154,8 +154,8 @@ class MixedSchedules(Player):
         """Return the actions."""
         action = keep_what_holds(self.waiting(legal.shape[-1]), legal)
         for start, due_action in zip(self.starts, self.actions, strict=True):
-            empty = legal[GERMINATE].gather(0, due_action[SLOT].unsqueeze(0))[0]
-            due = (self.env.state.step >= start) & empty & (action[OPERATION] == WAIT)
+            empty = legal[Operation.GERMINATE].gather(0, due_action[Head.SLOT].unsqueeze(0))[0]
+            due = (self.env.state.step >= start) & empty & (action[Head.OPERATION] == Operation.WAIT)
             action = torch.where(due, due_action, action)
         return action
 

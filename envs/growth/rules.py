@@ -21,12 +21,29 @@ STAGES = (
     *("dormant", "germinated", "training", "blending", "holding"),
     *("permanent", "pruned", "embargoed", "resetting"),
 )
-"""Stages of a slot, in the order of a module's life."""
-DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, PERMANENT, PRUNED, EMBARGOED, RESETTING = range(len(STAGES))
+"""Names of the stages of a slot, in the order of a module's life."""
+
+
+class Stage:
+    """Stages of a slot by name, and groups of them."""
+
+    DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, PERMANENT, PRUNED, EMBARGOED, RESETTING = range(len(STAGES))
+    LIVE = (GERMINATED, TRAINING, BLENDING, HOLDING)
+    """Stages of a module that may still be pruned."""
+    JOINED = (BLENDING, HOLDING, PERMANENT)
+    """Stages of a module that changes its host's features."""
+    COOLING = (PRUNED, EMBARGOED, RESETTING)
+
 
 OPERATIONS = ("wait", "germinate", "retarget", "prune", "make permanent", "advance")
 """Operations, the last head of an action."""
-WAIT, GERMINATE, RETARGET, PRUNE, KEEP, ADVANCE = range(len(OPERATIONS))
+
+
+class Operation:
+    """Values of the operation's head by name."""
+
+    WAIT, GERMINATE, RETARGET, PRUNE, KEEP, ADVANCE = range(len(OPERATIONS))
+
 
 HOLD, UP, DOWN = range(3)
 """Modes of a blend: alpha is constant, rises or falls to its target."""
@@ -34,8 +51,6 @@ LINEAR, COSINE, SIGMOID = range(3)
 """Curves of a blend."""
 ADD, MULTIPLY, GATE = range(3)
 """Operators by which a module's output joins the host's features."""
-
-
 KINDS = ("add", "scale", "low-rank", "attention")
 """Kinds of blueprints."""
 
@@ -103,14 +118,21 @@ STEEPNESS = 12.0
 
 HEADS = ("slot", "blueprint", "style", "tempo", "alpha target", "alpha speed", "alpha curve", "operation")
 """Heads of an action, in their order."""
-SLOT, BLUEPRINT, STYLE, TEMPO, TARGET, SPEED, CURVE, OPERATION = range(len(HEADS))
+
+
+class Head:
+    """Heads of an action by name."""
+
+    SLOT, BLUEPRINT, STYLE, TEMPO, TARGET, SPEED, CURVE, OPERATION = range(len(HEADS))
+
+
 RELEVANT = {
-    WAIT: (),
-    GERMINATE: (SLOT, BLUEPRINT, STYLE, TEMPO, TARGET),
-    RETARGET: (SLOT, STYLE, TARGET, SPEED, CURVE),
-    PRUNE: (SLOT, SPEED, CURVE),
-    KEEP: (SLOT,),
-    ADVANCE: (SLOT,),
+    Operation.WAIT: (),
+    Operation.GERMINATE: (Head.SLOT, Head.BLUEPRINT, Head.STYLE, Head.TEMPO, Head.TARGET),
+    Operation.RETARGET: (Head.SLOT, Head.STYLE, Head.TARGET, Head.SPEED, Head.CURVE),
+    Operation.PRUNE: (Head.SLOT, Head.SPEED, Head.CURVE),
+    Operation.KEEP: (Head.SLOT,),
+    Operation.ADVANCE: (Head.SLOT,),
 }
 """Heads that can matter for each operation, besides the operation's own."""
 PLACEHOLDERS = (0, 0, 2, 1, 2, 0, 0)

@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from envs import GrowthEnv
 from envs.growth.rules import BLUEPRINTS, Head, Operation
-from envs.growth.scripted import Planting, Player, SchedulePlayer, germination, keep_what_holds
+from envs.growth.scripted import GrowthPlayer, Planting, SchedulePlayer, germination, keep_what_holds
 from torchrl_agent.core.checkpoint import MODULE_FILE
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.tables import aligned
@@ -130,7 +130,7 @@ def best_schedules(each: int, seed: int, rent: float | None = None) -> Plans:
     return best
 
 
-class MixedSchedules(Player):
+class MixedSchedules(GrowthPlayer):
     """Policy that follows another schedule in each world: world i has schedule i modulo their number.
 
     Args:

@@ -93,10 +93,7 @@ def _heads(rules: Rules, device: torch.device) -> dict[str, Tensor]:
     values = [(head, value) for head, size in enumerate(rules.head_sizes[:-1]) for value in range(size)]
     relevant = [[head in RELEVANT[operation] for head, _ in values] for operation in range(len(OPERATIONS))]
     placeholder = [value == PLACEHOLDERS[head] for head, value in values]
-    return {
-        "relevant": torch.tensor(relevant, device=device),
-        "placeholder": torch.tensor(placeholder, device=device),
-    }
+    return {"relevant": torch.tensor(relevant, device=device), "placeholder": torch.tensor(placeholder, device=device)}
 
 
 HEALTHY = 0.7

@@ -113,8 +113,7 @@ def _pruned(slots: Slots, action: Tensor, tables: Tables) -> Slots:
     at_once = (tables.speed[action[Head.SPEED]] == 0) | (slots.alpha == 0) | fresh
     returns = slots.stage == Stage.HOLDING
     fading = slots._replace(
-        stage=torch.where(returns, Stage.BLENDING, slots.stage),
-        stage_age=torch.where(returns, 0.0, slots.stage_age),
+        stage=torch.where(returns, Stage.BLENDING, slots.stage), stage_age=torch.where(returns, 0.0, slots.stage_age)
     )
     fading = _aim(fading, torch.zeros_like(slots.alpha), action, tables)
     return prune(fading, at_once)
@@ -174,9 +173,7 @@ def _blend(slots: Slots) -> Slots:
     alpha = slots.start + (slots.target - slots.start) * ease(time, slots.curve, slots.steepness)
     alpha = torch.where(arrived, slots.target, alpha)
     return slots._replace(
-        done=done,
-        alpha=torch.where(moving, alpha, slots.alpha),
-        mode=torch.where(arrived, HOLD, slots.mode),
+        done=done, alpha=torch.where(moving, alpha, slots.alpha), mode=torch.where(arrived, HOLD, slots.mode)
     )
 
 

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from envs.growth.actions import Tables, any_of
@@ -111,11 +109,6 @@ COLORS: dict[str, Color] = {
     "resetting": (70, 50, 50),
 }
 """Colors of stages, distinguishable for color-blind people (Okabe and Ito)."""
-
-
-def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> NDArray[np.uint8]:
-    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels."""
-    return sketch(state, world, rules, size).picture()
 
 
 def sketch(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> Canvas:

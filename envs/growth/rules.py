@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from envs.toolkit.names import did_you_mean
+from envs.base.arguments import check_least
+from envs.toolkit.names import check_choice, did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -231,17 +232,17 @@ class Rules:
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        for name in ("max_steps", "slots", "width", "updates", "batch_size", "validation_rows", "snapshot_every"):
-            _check_least(self, name, 1)
-        for name in ("min_training", "min_age", "embargo", "learning_rate", "clip", "fault_probability"):
-            _check_least(self, name, 0)
-        _check_least(self, "history", 2)
+        sizes = ("max_steps", "slots", "width", "updates", "batch_size", "validation_rows", "snapshot_every")
+        check_least(self, "rules.", 1, *sizes)
+        others = ("min_training", "min_age", "embargo", "learning_rate", "clip", "fault_probability")
+        check_least(self, "rules.", 0, *others)
+        check_least(self, "rules.", 2, "history")
         for name, choices in (("reward", REWARDS), ("blend", BLENDS), ("pooling", POOLINGS)):
-            _check_choice(f"rules.{name}", getattr(self, name), choices)
+            check_choice(getattr(self, name), choices, f"rules.{name}")
         if isinstance(self.host, str):
-            _check_choice("rules.host", self.host, HOSTS)
+            check_choice(self.host, HOSTS, "rules.host")
         for blueprint in self.blueprints:
-            _check_choice("a blueprint", blueprint, [each.name for each in BLUEPRINTS])
+            check_choice(blueprint, [each.name for each in BLUEPRINTS], "a blueprint")
         if not self.blueprints:
             raise ValueError("rules.blueprints is empty: name at least one, such as [taps8].")
         if self.slots > 16:
@@ -325,13 +326,3 @@ def _fits(value: Any, default: Any) -> bool:
     if isinstance(value, bool) or isinstance(default, bool):
         return isinstance(value, bool) and isinstance(default, bool)
     return isinstance(value, (int, float) if isinstance(default, float) else type(default))
-
-
-def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}{did_you_mean(value, choices)}: use one of {', '.join(choices)}.")
-
-
-def _check_least(rules: Rules, name: str, least: int) -> None:
-    if getattr(rules, name) < least:
-        raise ValueError(f"rules.{name} is {getattr(rules, name)}: it must be at least {least}.")

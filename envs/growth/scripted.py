@@ -11,6 +11,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from typing_extensions import override
 
+from envs.base.players import Player, any_legal
 from envs.growth.rules import PLACEHOLDERS, Head, Operation, Rules, Stage
 
 
@@ -26,7 +27,7 @@ class Planting(NamedTuple):
     tempo: int = 1
 
 
-class Player(TensorDictModuleBase):
+class GrowthPlayer(Player):
     """Base of the policies, which read the record of the world.
 
     Args:
@@ -34,10 +35,7 @@ class Player(TensorDictModuleBase):
     """
 
     def __init__(self, env: Any) -> None:
-        super().__init__()
-        self.__dict__["env"] = env  # not as a submodule: a policy does not own its world
-        self.in_keys: list[str] = ["action_mask", "head_mask"]
-        self.out_keys = ["action"]
+        super().__init__(env, "action_mask", "head_mask")
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the actions."""
@@ -54,7 +52,7 @@ class Player(TensorDictModuleBase):
         return values.unsqueeze(1).repeat(1, worlds)
 
 
-class WaitingPlayer(Player):
+class WaitingPlayer(GrowthPlayer):
     """Policy that always waits."""
 
     @override
@@ -63,20 +61,20 @@ class WaitingPlayer(Player):
         return self.waiting(legal.shape[-1])
 
 
-class LegalPlayer(Player):
+class LegalPlayer(GrowthPlayer):
     """Policy of uniformly random legal operations, with a uniformly random legal value of each head that can matter."""
 
     @override
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the actions."""
         *others, operations = self.env.rules.head_sizes
-        operation = _any_legal(tensordict.get("action_mask")[:, -operations:])
+        operation = any_legal(tensordict.get("action_mask")[:, -operations:])
         mask = tensordict.get("head_mask")[torch.arange(len(operation), device=operation.device), operation]
-        action = torch.stack((*(_any_legal(head) for head in mask.split(others, 1)), operation), 1)
+        action = torch.stack((*(any_legal(head) for head in mask.split(others, 1)), operation), 1)
         return tensordict.set("action", action)
 
 
-class SchedulePlayer(Player):
+class SchedulePlayer(GrowthPlayer):
     """Policy that germinates at fixed steps, and makes permanent what holds.
 
     Args:
@@ -102,7 +100,7 @@ class SchedulePlayer(Player):
         return action
 
 
-class HeuristicPlayer(Player):
+class HeuristicPlayer(GrowthPlayer):
     """Policy by thresholds: germinates the next slot when accuracy is on a plateau, prunes what harms and makes
     permanent what contributes.
     """
@@ -131,7 +129,7 @@ class HeuristicPlayer(Player):
         return action
 
 
-class TrialPlayer(Player):
+class TrialPlayer(GrowthPlayer):
     """Policy that tries the first slot, judges by the accuracy how hard the task is, and tries the second slot where
     that is not enough; it makes permanent what contributes and prunes what the host does not need. It is made for the
     order task, whose hidden level shows in the accuracy that a host reaches in a few steps.
@@ -190,11 +188,6 @@ def operate_first(action: Tensor, where: Tensor, operation: int) -> Tensor:
     rows[Head.SLOT] = torch.where(due, slot, rows[Head.SLOT])
     rows[Head.OPERATION] = torch.where(due, operation, rows[Head.OPERATION])
     return torch.stack(rows)
-
-
-def _any_legal(mask: Tensor) -> Tensor:
-    """Draw a legal value per row of a mask [N, values], int64 [N]."""
-    return torch.where(mask, torch.rand(mask.shape, device=mask.device), -1.0).argmax(-1)
 
 
 def players(env: Any) -> dict[str, TensorDictModuleBase]:

@@ -9,16 +9,9 @@ SUPPORTED = (
     "PPO, A2C, DQN, SAC, TD3 and RecurrentPPO models that see a vector, a picture or several of both, and whose "
     "actions are discrete, or continuous ones without use_sde, can be converted"
 )
-DEFAULT_ACTIVATIONS = {
-    "PPO": "tanh",
-    "A2C": "tanh",
-    "DQN": "relu",
-    "RecurrentPPO": "tanh",
-    "SAC": "relu",
-    "TD3": "relu",
-}
-"""Stable-Baselines3's defaults where ``policy_kwargs`` name no activation function."""
 OFF_POLICY = ("DQN", "SAC", "TD3")
+DEFAULT_ACTIVATIONS = dict.fromkeys(("PPO", "A2C", "RecurrentPPO"), "tanh") | dict.fromkeys(OFF_POLICY, "relu")
+"""Stable-Baselines3's defaults where ``policy_kwargs`` name no activation function."""
 SQUASHED = ("SAC", "TD3")
 """Algorithms of continuous actions in -1 to 1 that have two networks of action values."""
 

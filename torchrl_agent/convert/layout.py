@@ -79,3 +79,8 @@ def layer_names(algorithm: str, network: str, names: Iterable[str]) -> list[str]
     """Return the names of a network's layers, from input to output, among those of a policy's tensors in its order."""
     begins = NETWORKS[algorithm][network]
     return [name.removesuffix(".weight") for name in names if name.startswith(begins) and name.endswith(".weight")]
+
+
+def hyperparameters(**names: str) -> dict[str, str]:
+    """Return the keys of this project's algorithms by Stable-Baselines3's names."""
+    return {theirs: f"algorithm.{ours}" for theirs, ours in names.items()}

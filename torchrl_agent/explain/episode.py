@@ -93,11 +93,8 @@ def play_episode(
             if watch is not None:
                 watch(root)
             if step in steps:
-                rows, actions = (
-                    [_row(root, group, world, number) for number in range(count)],
-                    root[env.action_key][world],
-                )
-                actions = actions.reshape(count, -1).cpu()
+                rows = [_row(root, group, world, number) for number in range(count)]
+                actions = root[env.action_key][world].reshape(count, -1).cpu()
                 picture = draw(world) if draw is not None and step in pictures else None
             played, root = env.step_and_maybe_reset(root)
             if step in steps:

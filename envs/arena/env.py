@@ -93,12 +93,11 @@ class ArenaEnv(World):
 
     def _observation_spec(self) -> Composite:
         n, device = self.num_envs, self.device
+        picture = (n, *PICTURES.get(self.mode, ()))
         if self.mode == "pixels":
-            seen: dict[str, Bounded] = {
-                "pixels": Bounded(0, 255, (n, *PICTURES["pixels"]), dtype=torch.uint8, device=device)
-            }
+            seen = {"pixels": Bounded(0, 255, picture, dtype=torch.uint8, device=device)}
         elif self.mode == "heatmap":
-            seen = {"observation": Bounded(0.0, 1.0, (n, *PICTURES["heatmap"]), device=device)}
+            seen = {"observation": Bounded(0.0, 1.0, picture, device=device)}
         else:
             names = observation_names(self.mode)
             seen = {key: Bounded(-1.0, 1.0, (n, len(words)), device=device) for key, words in names.items()}

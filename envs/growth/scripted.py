@@ -105,9 +105,7 @@ class HeuristicPlayer(GrowthPlayer):
     permanent what contributes.
     """
 
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self.plateau, self.least, self.harm, self.warm = 0.02, 0.005, -0.02, 6
+    plateau, least, harm, warm = 0.02, 0.005, -0.02, 6
 
     @override
     def choose(self, legal: Tensor) -> Tensor:

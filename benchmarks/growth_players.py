@@ -19,8 +19,8 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type, step_mdp
 from typing_extensions import override
 
 from envs import GrowthEnv
-from envs.growth.rules import BLUEPRINTS, GERMINATE, OPERATION, SLOT, WAIT
-from envs.growth.scripted import Planting, Player, SchedulePlayer, germination, keep_what_holds
+from envs.growth.rules import BLUEPRINTS, Head, Operation
+from envs.growth.scripted import GrowthPlayer, Planting, SchedulePlayer, germination, keep_what_holds
 from torchrl_agent.core.checkpoint import MODULE_FILE
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.tables import aligned
@@ -130,7 +130,7 @@ def best_schedules(each: int, seed: int, rent: float | None = None) -> Plans:
     return best
 
 
-class MixedSchedules(Player):
+class MixedSchedules(GrowthPlayer):
     """Policy that follows another schedule in each world: world i has schedule i modulo their number.
 
     Args:
@@ -154,8 +154,8 @@ class MixedSchedules(Player):
         """Return the actions."""
         action = keep_what_holds(self.waiting(legal.shape[-1]), legal)
         for start, due_action in zip(self.starts, self.actions, strict=True):
-            empty = legal[GERMINATE].gather(0, due_action[SLOT].unsqueeze(0))[0]
-            due = (self.env.state.step >= start) & empty & (action[OPERATION] == WAIT)
+            empty = legal[Operation.GERMINATE].gather(0, due_action[Head.SLOT].unsqueeze(0))[0]
+            due = (self.env.state.step >= start) & empty & (action[Head.OPERATION] == Operation.WAIT)
             action = torch.where(due, due_action, action)
         return action
 

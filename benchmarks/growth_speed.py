@@ -18,7 +18,7 @@ from benchmarks.lowering.uncompiled import Uncompiled, Work
 from benchmarks.roofline import GPUS, LAUNCH_GAP
 from envs import GrowthEnv
 from envs.growth.optimizer import BETAS, EPSILON
-from envs.growth.rules import MAX_RANK, PERMANENT, Rules
+from envs.growth.rules import MAX_RANK, Rules, Stage
 from envs.growth.scripted import WaitingPlayer
 from envs.growth.tasks import POOL, REACHES, Task
 from torchrl_agent.core.tables import aligned
@@ -78,7 +78,7 @@ def batched_speed(worlds: int, slots: int, steps: int, grown: bool, compile: boo
 def fill_slots(env: GrowthEnv) -> None:
     """Put a permanent module of the last blueprint into every slot; its weights are zero, which takes as long."""
     state = env.state_dict()
-    for name, value in (("stage", PERMANENT), ("alpha", 1), ("blueprint", len(env.rules.blueprints) - 1)):
+    for name, value in (("stage", Stage.PERMANENT), ("alpha", 1), ("blueprint", len(env.rules.blueprints) - 1)):
         state[f"state.slots.{name}"].fill_(value)
     env.load_state_dict(state)
 

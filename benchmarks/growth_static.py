@@ -16,7 +16,7 @@ from benchmarks.growth_players import Policy, final, interval_of, known_player
 from envs import GrowthEnv
 from envs.growth.actions import any_of
 from envs.growth.dynamics import evaluate, germinate, host_size, learn
-from envs.growth.rules import BLENDING, DORMANT, HOLDING, PERMANENT, TRAINING, Rules
+from envs.growth.rules import Rules, Stage
 from envs.growth.state import State
 from envs.growth.tasks import LENGTH
 from envs.toolkit.chance import Chance, seed_chance
@@ -92,9 +92,9 @@ def grow(world: Any, player: Policy, env: GrowthEnv) -> Networks:
 
     def count() -> None:
         slots, runs = env.state.slots, env.state.step > 0  # an episode that has ended is a fresh one already
-        trains = any_of(slots.stage, TRAINING, BLENDING, HOLDING, PERMANENT)
+        trains = any_of(slots.stage, Stage.TRAINING, Stage.BLENDING, Stage.HOLDING, Stage.PERMANENT)
         operations.add_(_multiplications(env, slots.blueprint, trains))
-        there = any_of(slots.stage, BLENDING, HOLDING, PERMANENT)
+        there = any_of(slots.stage, Stage.BLENDING, Stage.HOLDING, Stage.PERMANENT)
         blueprints.copy_(torch.where(runs, torch.where(there, slots.blueprint, NONE), blueprints))
 
     accuracy = final(world, player, count)["accuracy"]
@@ -142,7 +142,9 @@ def planted(env: GrowthEnv, state: State, blueprints: Tensor, chance: Chance) ->
         chance = chance.tick()
         state = germinate(state, here, chance, env.rules)
     slots = state.slots._replace(
-        stage=torch.where(present, PERMANENT, DORMANT), blueprint=blueprints.clamp_min(0), alpha=present.float()
+        stage=torch.where(present, Stage.PERMANENT, Stage.DORMANT),
+        blueprint=blueprints.clamp_min(0),
+        alpha=present.float(),
     )
     return state._replace(slots=slots)
 

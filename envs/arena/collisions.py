@@ -23,13 +23,10 @@ def hit_targets(state: State, rules: Rules) -> State:
     destroyed = ((state.spawners.health > 0) & (spawner_health <= 0)).float().sum(0)
     quick = state.progress.step - state.progress.phase_step < rules.quick_steps
     health = (state.ship.health + destroyed * rules.heal_share * rules.ship_health).clamp_max(rules.ship_health)
+    fly_on = (flying & _powers(rules.max_ship_projectiles, flying.device).unsqueeze(1)) != 0
     return state._replace(
         ship=state.ship._replace(health=health),
-        shots=state.shots._replace(
-            life=torch.where(
-                (flying & _powers(rules.max_ship_projectiles, flying.device).unsqueeze(1)) != 0, state.shots.life, 0.0
-            )
-        ),
+        shots=state.shots._replace(life=torch.where(fly_on, state.shots.life, 0.0)),
         enemies=state.enemies._replace(health=enemy_health),
         spawners=state.spawners._replace(health=spawner_health),
         events=state.events._replace(

@@ -10,9 +10,10 @@ from torch import Tensor
 from envs.arena.collisions import hit_ship, hit_targets, ram_ship
 from envs.arena.enemies import fire_enemies, move_enemies, remove_dead, spawn_enemies
 from envs.arena.rules import ACTIONS, THRUSTING, WALKING, Rules
-from envs.arena.state import Projectiles, Ship, State, no_events, place_spawners
+from envs.arena.state import Events, Projectiles, Ship, State, place_spawners
 from envs.toolkit.chance import Chance
 from envs.toolkit.geometry import TAU, clamp_disc, look_up, squared_distance, total, wrapped
+from envs.toolkit.records import choose, every, map_record
 
 
 def advance(state: State, action: Tensor, chance: Chance, rules: Rules, style: int) -> State:
@@ -36,7 +37,7 @@ def advance(state: State, action: Tensor, chance: Chance, rules: Rules, style: i
 def begin_step(state: State) -> State:
     """Count the step and clear the events of the last one."""
     step = state.progress.step + 1
-    return state._replace(progress=state.progress._replace(step=step), events=no_events(torch.zeros_like(step)))
+    return state._replace(progress=state.progress._replace(step=step), events=every(Events, torch.zeros_like(step)))
 
 
 def move_ship(state: State, action: Tensor, rules: Rules, style: int) -> State:
@@ -102,12 +103,8 @@ def fire_shots(ship: Ship, shots: Projectiles, wanted: Tensor, rules: Rules) -> 
         vy=rules.projectile_speed * torch.sin(ship.rotation),
         life=torch.full_like(ship.x, rules.projectile_lifetime),
     )
-    shots = Projectiles(
-        *(
-            torch.where(fires, torch.cat((old[1:], entry.unsqueeze(0))), old)
-            for old, entry in zip(shots, new, strict=True)
-        )
-    )
+    queue = map_record(lambda old, entry: torch.cat((old[1:], entry.unsqueeze(0))), shots, new)
+    shots = choose(fires, queue, shots)
     return ship._replace(cooldown=torch.where(fires, float(rules.ship_cooldown), ship.cooldown)), shots, fires
 
 
@@ -153,7 +150,7 @@ def advance_phase(state: State, chance: Chance, rules: Rules) -> State:
     begins = cleared & ~won
     fresh = place_spawners(phase, state.difficulty, chance, rules)
     return state._replace(
-        spawners=type(fresh)(*(torch.where(begins, new, old) for new, old in zip(fresh, state.spawners, strict=True))),
+        spawners=choose(begins, fresh, state.spawners),
         enemies=state.enemies._replace(health=torch.where(begins, 0.0, state.enemies.health)),
         progress=progress._replace(
             phase=phase,

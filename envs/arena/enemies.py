@@ -9,6 +9,7 @@ from envs.arena.rules import Rules
 from envs.arena.state import STREAM_SHOTS, STREAM_SPAWNS, Enemies, Projectiles, State, whole
 from envs.toolkit.chance import Chance
 from envs.toolkit.geometry import TAU, clamp_disc, look_up, squared_distance, wrapped
+from envs.toolkit.records import choose, every
 
 
 def move_enemies(state: State, rules: Rules) -> State:
@@ -136,11 +137,11 @@ def remove_dead(state: State) -> State:
     """Close the gaps that dead enemies left, so that the slots stay in the order of appearance."""
     enemies = state.enemies
     rows = torch.arange(enemies.x.shape[0], device=enemies.x.device, dtype=enemies.x.dtype).unsqueeze(1)
-    kept = Enemies(*(torch.zeros_like(value) for value in enemies))
+    kept = every(Enemies, torch.zeros_like(enemies.x))
     place = torch.zeros_like(state.ship.x)
     for index in range(rows.shape[0]):
         alive = enemies.health[index] > 0
         here = alive & (rows == place)
-        kept = Enemies(*(torch.where(here, value[index], old) for value, old in zip(enemies, kept, strict=True)))
+        kept = choose(here, Enemies(*(value[index] for value in enemies)), kept)
         place = place + alive
     return state._replace(enemies=kept)

@@ -16,7 +16,7 @@ from typing_extensions import override
 from envs.arena.dynamics import advance
 from envs.arena.mirror import choose_mirrors, exchanged, mirrored
 from envs.arena.observation import MODES, PICTURES, observation_names, observe, observed
-from envs.arena.picture import SIZE, draw, marks, scene
+from envs.arena.picture import SIZE, marks, scene, sketch
 from envs.arena.rules import ACTIONS, Difficulty, Rules, make_rules
 from envs.arena.scoring import ends, reward, reward_parts, statistics
 from envs.arena.scripted import ScriptedPlayer
@@ -26,7 +26,7 @@ from envs.base.game import GameStep, Names
 from envs.base.snapshot import Snapshot
 from envs.base.world import World
 from envs.toolkit.chance import Chance
-from envs.toolkit.names import did_you_mean
+from envs.toolkit.names import check_choice, did_you_mean
 
 CURRICULA = Path(__file__).parent / "curricula"
 
@@ -81,10 +81,7 @@ class ArenaEnv(World):
     ) -> None:
         if style not in ACTIONS:
             raise ValueError(f"style is {style!r}: use 1 (rotate and thrust) or 2 (directional).")
-        if observation not in MODES:
-            raise ValueError(
-                f"observation is {observation!r}{did_you_mean(observation, MODES)}: use one of {', '.join(MODES)}."
-            )
+        check_choice(observation, MODES, "observation")
         rules = make_rules("classic" if rules is None else rules)
         super().__init__(num_envs, device=device, seed=seed, action_repeat=action_repeat)
         self.rules, self.style, self.mode, self.mirror = rules, style, observation, mirror
@@ -96,12 +93,11 @@ class ArenaEnv(World):
 
     def _observation_spec(self) -> Composite:
         n, device = self.num_envs, self.device
+        picture = (n, *PICTURES.get(self.mode, ()))
         if self.mode == "pixels":
-            seen: dict[str, Bounded] = {
-                "pixels": Bounded(0, 255, (n, *PICTURES["pixels"]), dtype=torch.uint8, device=device)
-            }
+            seen = {"pixels": Bounded(0, 255, picture, dtype=torch.uint8, device=device)}
         elif self.mode == "heatmap":
-            seen = {"observation": Bounded(0.0, 1.0, (n, *PICTURES["heatmap"]), device=device)}
+            seen = {"observation": Bounded(0.0, 1.0, picture, device=device)}
         else:
             names = observation_names(self.mode)
             seen = {key: Bounded(-1.0, 1.0, (n, len(words)), device=device) for key, words in names.items()}
@@ -189,7 +185,7 @@ class ArenaEnv(World):
 
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
         """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""
-        return draw(self.state, self.episode, world, self.rules, size)
+        return sketch(self.state, self.episode, world, self.rules, size).picture()
 
     def scene(self, world: int = 0) -> dict[str, Any]:
         """Return the drawing of one world's present state as vectors, with lines to what the ship observes."""

@@ -24,13 +24,8 @@ GRID = 16
 
 def heatmap(state: State, rules: Rules) -> Tensor:
     """Draw the maps of all worlds, float32 [N, 8, 16, 16] in [0, 1], channels as in ``CHANNELS``; row 0 is the top."""
-    ship, enemies, spawners, shots, enemy_shots = (
-        state.ship,
-        state.enemies,
-        state.spawners,
-        state.shots,
-        state.enemy_shots,
-    )
+    ship, enemies, spawners = state.ship, state.enemies, state.spawners
+    shots, enemy_shots = state.shots, state.enemy_shots
     things = {
         "ship": (ship.x.unsqueeze(0), ship.y.unsqueeze(0), (ship.health > 0).float().unsqueeze(0)),
         "spawners": (spawners.x, spawners.y, (spawners.health > 0).float()),

@@ -80,22 +80,20 @@ def observe(state: State, rules: Rules, mode: str, style: int) -> dict[str, Tens
         return {"observation": heatmap(state, rules)}
     if mode == "offsets":
         return {"observation": torch.stack(_offsets(state if style == 2 else _ahead(state), rules), -1)}
-    if mode == "extended":
-        return {"observation": _columns(state, rules, _five_projectiles(state, rules))}
-    vector = _columns(state, rules, _nearest_projectile(state, rules))
-    if mode == "classic":
-        return {"observation": vector}
-    return {name: vector[:, indices].contiguous() for name, indices in GROUPS.items()}
+    vector = _columns(state, rules, 5 if mode == "extended" else 1)
+    if mode == "dict":
+        return {name: vector[:, indices].contiguous() for name, indices in GROUPS.items()}
+    return {"observation": vector}
 
 
-def _columns(state: State, rules: Rules, projectiles: list[Tensor]) -> Tensor:
-    """Stack all values, [N, size]; the world axis moves to the front here."""
+def _columns(state: State, rules: Rules, shots: int) -> Tensor:
+    """Stack all values, [N, size], with the nearest enemy ``shots``; the world axis moves to the front here."""
     x, y = state.ship.x / rules.width, state.ship.y / rules.height
     values = [
         *_player(state, rules),
         *_mission(state, rules),
         *_targets(state, rules),
-        *projectiles,
+        *_projectiles(state, rules, shots),
         *(x, 1 - x, y, 1 - y),  # to the walls
     ]
     return torch.stack([*values, (state.enemies.health > 0).float().sum(0) / rules.max_enemies], -1)
@@ -202,28 +200,22 @@ def _targets(state: State, rules: Rules) -> list[Tensor]:
     for squared, dx, dy in _seen(state, enemies.x, enemies.y, enemies.health > 0, 2):
         values += _sighting(state, squared, dx, dy, rules)
     for squared, dx, dy, health in _seen(state, spawners.x, spawners.y, spawners.health > 0, 2, spawners.health):
-        values += [
-            *_sighting(state, squared, dx, dy, rules),
-            torch.where(squared < torch.inf, health / rules.spawner_health, 0.0),
-        ]
-    return values
-
-
-def _nearest_projectile(state: State, rules: Rules) -> list[Tensor]:
-    """Distance and angle of the nearest enemy projectile, and the number of those nearby, scaled to [0, 1]."""
-    shots = state.enemy_shots
-    ((squared, dx, dy),) = _seen(state, shots.x, shots.y, shots.life > 0, 1)
-    distance, angle, _ = _sighting(state, squared, dx, dy, rules)
-    near = (shots.life > 0) & (squared_distance(shots.x - state.ship.x, shots.y - state.ship.y) < rules.nearby**2)
-    return [distance, angle, (near.float().sum(0) / rules.nearby_full).clamp_max(1)]
-
-
-def _five_projectiles(state: State, rules: Rules) -> list[Tensor]:
-    shots = state.enemy_shots
-    values: list[Tensor] = []
-    for squared, dx, dy in _seen(state, shots.x, shots.y, shots.life > 0, 5):
         values += _sighting(state, squared, dx, dy, rules)
+        values.append(torch.where(squared < torch.inf, health / rules.spawner_health, 0.0))
     return values
+
+
+def _projectiles(state: State, rules: Rules, count: int) -> list[Tensor]:
+    """Values of the ``count`` nearest enemy projectiles; of a single one distance and angle, and the number of those
+    nearby, scaled to [0, 1].
+    """
+    shots = state.enemy_shots
+    seen = _seen(state, shots.x, shots.y, shots.life > 0, count)
+    values = [value for squared, dx, dy in seen for value in _sighting(state, squared, dx, dy, rules)]
+    if count > 1:
+        return values
+    near = (shots.life > 0) & (squared_distance(shots.x - state.ship.x, shots.y - state.ship.y) < rules.nearby**2)
+    return [*values[:2], (near.float().sum(0) / rules.nearby_full).clamp_max(1)]
 
 
 def _seen(state: State, x: Tensor, y: Tensor, exists: Tensor, count: int, *values: Tensor) -> list[tuple[Tensor, ...]]:

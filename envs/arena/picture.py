@@ -6,9 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from envs.arena.rules import Rules
 from envs.arena.state import State
 from envs.base.episode import EpisodeStats
@@ -35,13 +32,6 @@ DANGER: Color = (240, 84, 84)
 
 GRID_LINES = 8
 """Number of grid cells along the width."""
-
-
-def draw(
-    state: State, episode: EpisodeStats, world: int, rules: Rules, size: tuple[int, int] = SIZE
-) -> NDArray[np.uint8]:
-    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels."""
-    return sketch(state, episode, world, rules, size).picture()
 
 
 def sketch(state: State, episode: EpisodeStats, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> Canvas:
@@ -77,9 +67,8 @@ def scene(state: State, episode: EpisodeStats, world: int, rules: Rules, counts:
 def sights(canvas: Canvas, ship: Any, things: Any, health: list[float], count: int) -> list[list[float]]:
     """Return lines [x, y, x, y] in pixels from a ship to the ``count`` living things that are nearest to it."""
     here = (ship.x, ship.y)
-    near = sorted(_living(things, health, "x", "y"), key=lambda there: math.dist(here, there))
-    places = [[*here, *there] for there in near[:count]]
-    return [[round(canvas.origin[i % 2] + canvas.scale * at, 1) for i, at in enumerate(line)] for line in places]
+    near = sorted(((x, y) for x, y in _living(things, health, "x", "y")), key=lambda there: math.dist(here, there))
+    return [[round(at, 1) for end in (here, there) for at in canvas.place(end)] for there in near[:count]]
 
 
 def viewport(rules: Rules, size: tuple[int, int]) -> tuple[Point, float]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from envs.base.arguments import check_least
 from envs.toolkit.names import did_you_mean
 
 
@@ -148,9 +149,8 @@ class Rules:
         for phase in self.phases:
             if phase.num_spawners not in sites:
                 raise ValueError(f"a phase has {phase.num_spawners} spawners: the sites are laid out for 1 to 5.")
-        for name in ("max_steps", "max_enemies", "ship_cooldown", "projectile_lifetime", "max_enemy_projectiles"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"rules.{name} is {getattr(self, name)}: it must be at least 1.")
+        sizes = ("max_steps", "max_enemies", "ship_cooldown", "projectile_lifetime", "max_enemy_projectiles")
+        check_least(self, "rules.", 1, *sizes)
         most = (256 // self.max_spawners - 1) // 2  # each spawner draws an angle more than it draws distances
         if not 0 <= self.spawn_tries <= most:
             raise ValueError(f"rules.spawn_tries is {self.spawn_tries}: use 0 to {most}.")

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
-from torchrl.envs import EnvBase
 
 from envs.arena.rules import ACTIONS, THRUSTING, WALKING, Rules
 from envs.arena.state import State
+from envs.base.players import Player
 from envs.toolkit.geometry import bearing, squared_distance
 
 HORIZON = 30
@@ -78,25 +77,18 @@ class Course(NamedTuple):
     rotation: Tensor
 
 
-class ScriptedPlayer(TensorDictModuleBase):
+class ScriptedPlayer(Player):
     """Scripted policy of one :class:`~envs.arena.ArenaEnv`, which may be wrapped in transforms.
 
     Writes ``action`` and reads nothing but the env's record: call it while the env is in the state to act on, as
     ``env.rollout(steps, ScriptedPlayer(env), break_when_any_done=False)`` and single-process collectors do.
     """
 
-    def __init__(self, env: EnvBase) -> None:
-        super().__init__()
-        self.in_keys: list[str] = []
-        self.out_keys = ["action"]
-        self.__dict__["env"] = env  # not as a submodule: a policy does not own its world
-
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         env = self.env
-        return tensordict.set(
-            "action", env.as_seen(play(env.state, env.rules, env.style, env.action_repeat), env.state)
-        )
+        action = play(env.state, env.rules, env.style, env.action_repeat)
+        return tensordict.set("action", env.as_seen(action, env.state))
 
 
 def play(state: State, rules: Rules, style: int, repeat: int = 1) -> Tensor:

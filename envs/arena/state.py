@@ -10,6 +10,7 @@ from torch import Tensor
 from envs.arena.rules import Difficulty, Rules
 from envs.toolkit.chance import Chance
 from envs.toolkit.geometry import clamp_disc, look_up
+from envs.toolkit.records import every
 
 STREAM_SITES, STREAM_SHOTS, STREAM_SPAWNS, STREAM_START = range(4)
 """Streams of random numbers: spawner sites, enemy shots, positions of new enemies, first step counts."""
@@ -128,14 +129,14 @@ def spawn(rules: Rules, difficulty: Difficulty, chance: Chance) -> State:
     spawners = place_spawners(zero, difficulty, chance, rules)
     return State(
         ship=ship,
-        enemies=no_enemies(zero, rules),
+        enemies=every(Enemies, zero.expand(rules.max_enemies, -1).clone()),
         spawners=spawners,
-        shots=_no_projectiles(zero, rules.max_ship_projectiles),
-        enemy_shots=_no_projectiles(zero, rules.max_enemy_projectiles),
+        shots=every(Projectiles, zero.expand(rules.max_ship_projectiles, -1).clone()),
+        enemy_shots=every(Projectiles, zero.expand(rules.max_enemy_projectiles, -1).clone()),
         ring_head=zero,
-        progress=Progress(zero, zero, zero, zero, zero, zero),
-        events=no_events(zero),
-        tally=Tally(*[zero] * len(Tally._fields)),
+        progress=every(Progress, zero),
+        events=every(Events, zero),
+        tally=every(Tally, zero),
         difficulty=difficulty,
     )
 
@@ -160,25 +161,9 @@ def place_spawners(phase: Tensor, difficulty: Difficulty, chance: Chance, rules:
     )
 
 
-def no_enemies(zero: Tensor, rules: Rules) -> Enemies:
-    """Return empty enemy slots."""
-    empty = zero.expand(rules.max_enemies, -1).clone()
-    return Enemies(*[empty] * len(Enemies._fields))
-
-
-def no_events(zero: Tensor) -> Events:
-    """Return the events of a step without any."""
-    return Events(*[zero] * len(Events._fields))
-
-
 def whole(value: Tensor) -> Tensor:
     """Round ``value`` down to an integer; the margin compensates float32 errors of products such as 120 * 0.85."""
     return torch.floor(value + 1e-3)
-
-
-def _no_projectiles(zero: Tensor, slots: int) -> Projectiles:
-    empty = zero.expand(slots, -1).clone()
-    return Projectiles(*[empty] * len(Projectiles._fields))
 
 
 def _site_column(rules: Rules, slot: int, axis: int) -> list[float]:

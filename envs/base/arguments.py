@@ -1,4 +1,4 @@
-"""Checks of the arguments that every world takes."""
+"""Checks of the arguments that every world takes, and of the numbers in its rules."""
 
 from __future__ import annotations
 
@@ -51,3 +51,10 @@ def checked_device(device: torch.device | str | None) -> torch.device:
             f"device {device!r} was asked for but this machine has no CUDA device: use device=cpu or device=auto."
         )
     return found
+
+
+def check_least(rules: object, where: str, least: float, *names: str) -> None:
+    """Raise ValueError for the first of these numbers that is below ``least``; ``where`` stands before its name."""
+    for name in names:
+        if getattr(rules, name) < least:
+            raise ValueError(f"{where}{name} is {getattr(rules, name)}: it must be at least {least}.")

@@ -57,6 +57,12 @@ class Names(TypedDict, total=False):
     """Keys of the observations that show where things are."""
 
 
+class NoSettings(NamedTuple):
+    """Settings of a game that has none; the tensor has one entry per world."""
+
+    worlds: Tensor
+
+
 class Game:
     """Functions on a record of tensors (nested ``NamedTuple``, world axis last)."""
 
@@ -64,6 +70,8 @@ class Game:
     """Number of game steps with the same action in each step of the world; their rewards are summed."""
     num_agents: int | None = None
     """Number of agents per world; None for a world of one agent with flat keys."""
+    num_envs: int
+    device: torch.device
     midway: bool
     """True if a reset of all worlds starts them at random time steps of their episodes."""
     _action_range: ActionRange
@@ -74,8 +82,8 @@ class Game:
     # --- definition of the game, by a subclass -----------------------------------------------------------------------
 
     def settings(self) -> Any:
-        """Return the initial per-world settings: a record of [N] tensors."""
-        raise NotImplementedError
+        """Return the initial per-world settings: a record of [N] tensors; by default none."""
+        return NoSettings(torch.zeros(self.num_envs, device=self.device))
 
     def spawn(self, settings: Any, chance: Chance, midway: bool) -> Any:
         """Return fresh worlds; with ``midway`` each at a random time step of its episode, so that resets

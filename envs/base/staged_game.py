@@ -23,8 +23,6 @@ class StagedGame(Game):
     """
     curricula: Sequence[Curriculum] = ()
     """One curriculum per group of worlds, if there are groups (see :meth:`split_curriculum`)."""
-    num_envs: int
-    device: torch.device
     _snapshot: Snapshot
     _first: int
     """Index of the first of these worlds in the set that they are part of (see :meth:`take_shard`)."""

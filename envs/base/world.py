@@ -57,10 +57,10 @@ CURRICULUM = "curriculum"
 class World(StagedGame, EnvBase):
     """A game as a batch-locked TorchRL environment.
 
-    A subclass defines the game by five methods (:meth:`settings`, :meth:`spawn`, :meth:`advance`, :meth:`observe`,
-    :meth:`outcome`; optionally :meth:`statistics`) and calls :meth:`_build` at the end of its ``__init__``. A world of
-    several agents sets :attr:`num_agents` before; their observations, actions and rewards are then under ``"agents"``,
-    [N, A, ...].
+    A subclass defines the game by four methods (:meth:`spawn`, :meth:`advance`, :meth:`observe`, :meth:`outcome`;
+    optionally :meth:`settings` and :meth:`statistics`) and calls :meth:`_build` at the end of its ``__init__``. A world
+    of several agents sets :attr:`num_agents` before; their observations, actions and rewards are then under
+    ``"agents"``, [N, A, ...].
 
     The world keeps the episode statistics itself: ``return``, ``length``, ``complete`` (the episode began at the game's
     initial state) and the curriculum's ``stage`` (:class:`~envs.base.episode.EpisodeStats`).
@@ -85,6 +85,8 @@ class World(StagedGame, EnvBase):
     """
     film_fps: float = 10
     """Number of game steps per second of a film."""
+    tables: Any = ()
+    """Constants of the game as a record of tensors, which move with the world."""
 
     def __init__(
         self, num_envs: int, *, device: torch.device | str | None = None, seed: int = 0, action_repeat: int = 1
@@ -347,7 +349,7 @@ class World(StagedGame, EnvBase):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
         super()._apply(fn, recurse)
-        self._snapshot = map_record(fn, self._snapshot)
+        self._snapshot, self.tables = map_record(fn, self._snapshot), map_record(fn, self.tables)
         self._action_range.moved(fn)
         self.mark_reset()
         return self

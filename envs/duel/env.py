@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +14,11 @@ from typing_extensions import override
 
 from envs.arena.rules import THRUSTING, Rules, make_rules
 from envs.base.contract import GROUP
-from envs.base.game import Names
+from envs.base.game import Names, NoSettings
 from envs.base.world import World
 from envs.duel.dynamics import advance, ends, result, reward
 from envs.duel.observation import NAMES, observe
-from envs.duel.picture import SIZE, draw, marks, scene
+from envs.duel.picture import SIZE, marks, scene, sketch
 from envs.duel.rules import DUEL, SEATS
 from envs.duel.scripted import ScriptedPlayer, play
 from envs.duel.state import STREAM_OPPONENT, State, spawn
@@ -29,12 +29,6 @@ OPPONENTS = ("scripted", "turret", "random", "idle")
 """Opponents for the second seat: a scripted policy that flies, one that stands and shoots, random actions, and no
 actions.
 """
-
-
-class Settings(NamedTuple):
-    """Settings of a duel, which has none; the tensor has one entry per world."""
-
-    worlds: Tensor
 
 
 class DuelEnv(World):
@@ -93,12 +87,7 @@ class DuelEnv(World):
         self._build(observations, actions, midway=desynchronize)
 
     @override
-    def settings(self) -> Settings:
-        """Return the settings, which are empty."""
-        return Settings(torch.zeros(self.num_envs, device=self.device))
-
-    @override
-    def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
+    def spawn(self, settings: NoSettings, chance: Chance, midway: bool) -> State:
         """Return worlds with ships at opposite positions."""
         return spawn(settings.worlds, chance, self.rules, midway)
 
@@ -157,7 +146,7 @@ class DuelEnv(World):
 
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
         """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""
-        return draw(self.state, world, self.rules, size)
+        return sketch(self.state, world, self.rules, size).picture()
 
     def scene(self, world: int = 0) -> dict[str, Any]:
         """Return the drawing of one world's present state as vectors, with lines to what each ship observes."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from envs.arena.rules import Rules
 from envs.duel.state import State
-from envs.toolkit.geometry import squared_distance
+from envs.toolkit.geometry import nearest, squared_distance
 
 SHOTS_SEEN = 3
 """Number of the other's shots that a ship observes, the nearest first."""
@@ -55,12 +55,9 @@ def observe(state: State, rules: Rules) -> Tensor:
     shots = [value.flip(1) for value in state.shots]  # the other's
     x, y, vx, vy, life = shots[0] - ships.x, shots[1] - ships.y, shots[2] - ships.vx, shots[3] - ships.vy, shots[4]
     squared = torch.where(life > 0, squared_distance(x, y), torch.inf)
-    places = torch.arange(len(life), device=life.device).view(-1, 1, 1)
     fastest = speed + rules.projectile_speed
-    for _ in range(SHOTS_SEEN):
-        chosen = places == squared.argmin(0, keepdim=True)
-        there = (squared.amin(0) < torch.inf).float()
-        place, motion = (own(*((each * chosen).sum(0) * there for each in pair)) for pair in ((x, y), (vx, vy)))
+    for far, *shot in nearest(squared, SHOTS_SEEN, x, y, vx, vy):
+        there = (far < torch.inf).float()
+        place, motion = (own(one * there, other * there) for one, other in (shot[:2], shot[2:]))
         values += [*(each / size for each in place), *(each / fastest for each in motion), there]
-        squared = torch.where(chosen, torch.inf, squared)
     return torch.stack([value.T for value in values], -1).clamp(-1, 1)

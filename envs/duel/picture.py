@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from envs.arena.picture import (
     GROUND,
     SHIP,
@@ -35,11 +32,6 @@ SIZE = (640, 544)
 """Width and height of a picture [pixels]."""
 COLORS: tuple[Color, ...] = (SHIP, (230, 159, 0))
 NAMES = ("blue", "orange")
-
-
-def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> NDArray[np.uint8]:
-    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels."""
-    return sketch(state, world, rules, size).picture()
 
 
 def sketch(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> Canvas:

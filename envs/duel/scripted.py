@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
 from envs.arena.rules import THRUSTING, Rules
 from envs.base.contract import GROUP
+from envs.base.players import Player
 from envs.duel.state import State
 from envs.toolkit.geometry import TAU, bearing, squared_distance
 
@@ -46,7 +46,7 @@ def play(state: State, rules: Rules, flies: bool) -> Tensor:
     return torch.where(ready, THRUSTING.shoot, action)
 
 
-class ScriptedPlayer(TensorDictModuleBase):
+class ScriptedPlayer(Player):
     """Scripted policy for all seats that agents hold, from the record of the world.
 
     Args:
@@ -55,10 +55,8 @@ class ScriptedPlayer(TensorDictModuleBase):
     """
 
     def __init__(self, env: Any, flies: bool) -> None:
-        super().__init__()
-        self.__dict__["env"], self.flies = env, flies  # not as a submodule: a policy does not own its world
-        self.in_keys: list[str] = []
-        self.out_keys = [(GROUP, "action")]
+        super().__init__(env)
+        self.flies = flies
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the actions."""

@@ -9,30 +9,20 @@ import torch
 from torch import Tensor
 
 from envs.growth.rules import (
-    BLENDING,
     CURVES,
-    DORMANT,
-    EMBARGOED,
-    GERMINATE,
-    GERMINATED,
     HOLD,
-    HOLDING,
     KINDS,
     OPERATIONS,
     PLACEHOLDERS,
-    PRUNE,
-    PRUNED,
     RELEVANT,
-    RESETTING,
-    RETARGET,
     SPEEDS,
     STEEPNESS,
     STYLES,
     TARGETS,
     TEMPOS,
-    TRAINING,
-    WAIT,
+    Operation,
     Rules,
+    Stage,
 )
 from envs.growth.state import Slots
 
@@ -103,10 +93,7 @@ def _heads(rules: Rules, device: torch.device) -> dict[str, Tensor]:
     values = [(head, value) for head, size in enumerate(rules.head_sizes[:-1]) for value in range(size)]
     relevant = [[head in RELEVANT[operation] for head, _ in values] for operation in range(len(OPERATIONS))]
     placeholder = [value == PLACEHOLDERS[head] for head, value in values]
-    return {
-        "relevant": torch.tensor(relevant, device=device),
-        "placeholder": torch.tensor(placeholder, device=device),
-    }
+    return {"relevant": torch.tensor(relevant, device=device), "placeholder": torch.tensor(placeholder, device=device)}
 
 
 HEALTHY = 0.7
@@ -118,17 +105,17 @@ LEAST_IMPROVEMENT, LEAST_CONTRIBUTION, LEAST_RATIO = 0.005, 0.01, 0.1
 def legal_slots(slots: Slots, accuracy: Tensor, rules: Rules) -> Tensor:
     """Return the slots at which each operation is legal, bool [6, S, N]; waiting is legal at any."""
     stage = slots.stage
-    busy = any_of(stage, GERMINATED, TRAINING, PRUNED, EMBARGOED, RESETTING).any(0)
-    live = any_of(stage, GERMINATED, TRAINING, BLENDING, HOLDING)
+    busy = any_of(stage, Stage.GERMINATED, Stage.TRAINING, *Stage.COOLING).any(0)
+    live = any_of(stage, *Stage.LIVE)
     steady = slots.mode == HOLD
     advances = gates(slots, accuracy, rules) & (not rules.auto_advance)
     return torch.stack(
         (
             torch.ones_like(busy).expand_as(stage),
-            (stage == DORMANT) & ~busy,
-            any_of(stage, BLENDING, HOLDING) & steady,
+            (stage == Stage.DORMANT) & ~busy,
+            any_of(stage, Stage.BLENDING, Stage.HOLDING) & steady,
             live & steady & (slots.age >= rules.min_age),
-            (stage == HOLDING) & may_stay(slots, rules),
+            (stage == Stage.HOLDING) & may_stay(slots, rules),
             advances,
         )
     )
@@ -147,7 +134,7 @@ def gates(slots: Slots, accuracy: Tensor, rules: Rules) -> Tensor:
     if rules.strict:
         trained &= (accuracy - slots.born_at >= LEAST_IMPROVEMENT) & (slots.ratio >= LEAST_RATIO)
     stage = slots.stage
-    return (stage == GERMINATED) | ((stage == TRAINING) & trained) | ((stage == BLENDING) & blended)
+    return (stage == Stage.GERMINATED) | ((stage == Stage.TRAINING) & trained) | ((stage == Stage.BLENDING) & blended)
 
 
 def may_stay(slots: Slots, rules: Rules) -> Tensor:
@@ -174,11 +161,11 @@ def action_mask(legal: Tensor, rules: Rules) -> Tensor:
         rules: rules of the world.
     """
     operations = legal.any(1)
-    places = legal[WAIT + 1 :].any(0)
+    places = legal[Operation.WAIT + 1 :].any(0)
     first = torch.arange(len(places), device=places.device).unsqueeze(1) == 0
     places = places | first  # the first slot is the placeholder of waiting
-    grows, blends = operations[GERMINATE], operations[GERMINATE] | operations[RETARGET]
-    changes = operations[RETARGET] | operations[PRUNE]
+    grows, blends = operations[Operation.GERMINATE], operations[Operation.GERMINATE] | operations[Operation.RETARGET]
+    changes = operations[Operation.RETARGET] | operations[Operation.PRUNE]
     when = (grows, blends, grows, blends, changes, changes)
     heads = zip(when, rules.head_sizes[1:-1], PLACEHOLDERS[1:], strict=True)
     middle = [_open(where, size, placeholder) for where, size, placeholder in heads]

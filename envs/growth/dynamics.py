@@ -11,7 +11,7 @@ from envs.growth.actions import Tables, any_of
 from envs.growth.lifecycle import operate, prune, tick
 from envs.growth.network import Mixture, accuracy, configurations, cross_entropy, forward, host_forward
 from envs.growth.optimizer import EXPLODING, VANISHING, Lesson, Trained, rows_at, train
-from envs.growth.rules import BLENDING, DOWN, GATE, GERMINATED, HOLDING, KINDS, MULTIPLY, PERMANENT, TRAINING, Rules
+from envs.growth.rules import DOWN, GATE, KINDS, MULTIPLY, Rules, Stage
 from envs.growth.scoring import counted, rent, rewarded
 from envs.growth.state import (
     STREAM_FAULT,
@@ -101,7 +101,7 @@ def host_size(host: Host) -> int:
 def learn(state: State, chance: Chance, task: Task, rules: Rules, tables: Tables) -> State:
     """Train hosts, twins and modules on the minibatches of a step."""
     slots = state.slots
-    active = any_of(slots.stage, TRAINING, BLENDING, HOLDING, PERMANENT) & (slots.mode != DOWN)
+    active = any_of(slots.stage, Stage.TRAINING, *Stage.JOINED) & (slots.mode != DOWN)
     adam, twin = state.adam, state.twin
     moment = Trained(
         world_first(state.weights),
@@ -110,7 +110,7 @@ def learn(state: State, chance: Chance, task: Task, rules: Rules, tables: Tables
         state.step,
         slots.alpha.T,
     )
-    mixture = mix(slots, present_alpha(slots).T.unsqueeze(-1), (slots.stage == TRAINING).T.float(), tables)
+    mixture = mix(slots, present_alpha(slots).T.unsqueeze(-1), (slots.stage == Stage.TRAINING).T.float(), tables)
     lesson = Lesson(state.level, state.noise, chance)
     trained = train(moment, mixture, active.T.float(), task, lesson, rules)
     adam = trained.adam
@@ -133,7 +133,7 @@ def mix(slots: Slots, alpha: Tensor, training: Tensor | None, tables: Tables) ->
 
 def present_alpha(slots: Slots) -> Tensor:
     """Return alpha of the slots whose module joins its host, 0 elsewhere, [S, N]."""
-    return torch.where(any_of(slots.stage, BLENDING, HOLDING, PERMANENT), slots.alpha, 0.0)
+    return torch.where(any_of(slots.stage, *Stage.JOINED), slots.alpha, 0.0)
 
 
 def examined(slots: Slots, host_norm: Tensor, norm: Tensor, active: Tensor, weights: Weights, rules: Rules) -> Slots:
@@ -156,7 +156,7 @@ def evaluate(state: State, task: Task, rules: Rules, tables: Tables) -> tuple[St
     index = torch.arange(POOL, POOL + rows, device=state.step.device).repeat(len(state.step), 1)
     data = rows_at(task, index, state.level, state.noise)
     weights = world_first(state.weights)
-    permanent = (slots.stage == PERMANENT).T.float()
+    permanent = (slots.stage == Stage.PERMANENT).T.float()
     alpha = configurations(present_alpha(slots).T, permanent)
     logits = forward(weights, data.inputs, mix(slots, alpha, None, tables), rules)
     twin = accuracy(host_forward(world_first(state.twin.host), data.inputs, rules), data.labels)[:, 0]
@@ -169,7 +169,7 @@ def _measured(state: State, scores: Tensor, twin: Tensor, loss: Tensor) -> State
     slots, last = state.slots, state.measures
     count = len(slots.stage)
     present = scores[:, 0]
-    joined = any_of(slots.stage, BLENDING, HOLDING, PERMANENT)
+    joined = any_of(slots.stage, *Stage.JOINED)
     contribution = torch.where(joined, (present.unsqueeze(1) - scores[:, 1 : count + 1]).T, 0.0)
     change = torch.where(slots.measured >= 0, contribution - slots.contribution, 0.0)
     velocity = slots.velocity + VELOCITY_SHARE * (change - slots.velocity)
@@ -236,7 +236,7 @@ def govern(state: State, loss: Tensor, kept: Tensor, rules: Rules, tables: Table
         count=guard.count + healthy,
         streak=torch.where(healthy, 0.0, guard.streak + 1),
         saved=choose(due, state.weights, guard.saved),
-        saved_permanent=torch.where(due, state.slots.stage == PERMANENT, guard.saved_permanent),
+        saved_permanent=torch.where(due, state.slots.stage == Stage.PERMANENT, guard.saved_permanent),
         panics=panic,
     )
     return choose(panic, rolled_back(state._replace(guard=guard)), state._replace(guard=guard))
@@ -245,8 +245,8 @@ def govern(state: State, loss: Tensor, kept: Tensor, rules: Rules, tables: Table
 def rolled_back(state: State) -> State:
     """Return the hosts and permanent modules of the last snapshot, with live modules pruned and moments cleared."""
     slots, saved = state.slots, state.guard.saved
-    live = any_of(slots.stage, GERMINATED, TRAINING, BLENDING, HOLDING)
-    known = (slots.stage == PERMANENT) & state.guard.saved_permanent
+    live = any_of(slots.stage, *Stage.LIVE)
+    known = (slots.stage == Stage.PERMANENT) & state.guard.saved_permanent
     pairs = zip(saved.modules, state.weights.modules, strict=True)
     modules = Modules(*(_where(known, old, _finite(new)) for old, new in pairs))
     zeros = map_record(torch.zeros_like, state.weights)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torchrl.data import Binary, Bounded, Composite, MultiCategorical
 from typing_extensions import override
 
-from envs.base.game import Names
+from envs.base.game import Names, NoSettings
 from envs.base.world import World
 from envs.growth.actions import Tables, action_mask, head_mask, legal_slots, make_tables
 from envs.growth.dynamics import advance
 from envs.growth.hosts import EXAMPLES, OwnHost, example
-from envs.growth.observation import COLORS, SIZE, draw, names, observe, sketch
+from envs.growth.observation import COLORS, SIZE, names, observe, sketch
 from envs.growth.rules import HEADS, OPERATIONS, Rules, make_rules
 from envs.growth.scoring import ends, events, potential, statistics
 from envs.growth.scripted import players
@@ -26,12 +26,6 @@ from envs.growth.state import STREAM_START, State, spawn
 from envs.growth.tasks import NEEDED, Task, at_once, make_task
 from envs.toolkit.chance import Chance
 from envs.toolkit.records import map_record
-
-
-class Settings(NamedTuple):
-    """Settings of a world, which has none; the tensor has one entry per world."""
-
-    worlds: Tensor
 
 
 class GrowthEnv(World):
@@ -134,12 +128,7 @@ class GrowthEnv(World):
         return Binary(shape[-1], (self.num_envs, *shape), dtype=torch.bool, device=self.device)
 
     @override
-    def settings(self) -> Settings:
-        """Return the settings, which are empty."""
-        return Settings(torch.zeros(self.num_envs, device=self.device))
-
-    @override
-    def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
+    def spawn(self, settings: NoSettings, chance: Chance, midway: bool) -> State:
         """Return fresh hosts without modules; with ``midway`` at random step counts, but as untrained."""
         features = self.data.inputs.shape[-1]
         state = spawn(settings.worlds, chance, self.rules, features, self.classes, self.levels)
@@ -201,7 +190,7 @@ class GrowthEnv(World):
 
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
         """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""
-        return draw(self.state, world, self.rules, size)
+        return sketch(self.state, world, self.rules, size).picture()
 
     def scene(self, world: int = 0) -> dict[str, Any]:
         """Return the drawing of one world's present state as vectors."""
@@ -215,7 +204,7 @@ class GrowthEnv(World):
     @override
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
         super()._apply(fn, recurse)
-        self.tables, self.data = map_record(fn, self.tables), map_record(fn, self.data)
+        self.data = map_record(fn, self.data)
         if isinstance(self.rules.host, OwnHost):
             self.rules.host.to(fn)
         return self

@@ -8,37 +8,7 @@ import torch
 from torch import Tensor
 
 from envs.growth.actions import Tables, any_of, gates, legal_slots
-from envs.growth.rules import (
-    ADVANCE,
-    BLENDING,
-    BLUEPRINT,
-    COSINE,
-    CURVE,
-    DORMANT,
-    DOWN,
-    EMBARGOED,
-    GERMINATE,
-    GERMINATED,
-    HOLD,
-    HOLDING,
-    KEEP,
-    OPERATION,
-    PERMANENT,
-    PRUNE,
-    PRUNED,
-    RESETTING,
-    RETARGET,
-    SIGMOID,
-    SLOT,
-    SPEED,
-    STYLE,
-    TARGET,
-    TEMPO,
-    TRAINING,
-    UP,
-    WAIT,
-    Rules,
-)
+from envs.growth.rules import COSINE, DOWN, HOLD, SIGMOID, UP, Head, Operation, Rules, Stage
 from envs.growth.state import Slots, dormant
 from envs.toolkit.records import choose
 
@@ -63,25 +33,25 @@ def operate(slots: Slots, action: Tensor, accuracy: Tensor, rules: Rules, tables
     ``accuracy`` is the last one measured, [N].
     """
     places = torch.arange(rules.slots, device=action.device).unsqueeze(1)
-    operation = action[OPERATION]
-    legal = (legal_slots(slots, accuracy, rules) & (places == action[SLOT])).any(1)  # [6, N]
+    operation = action[Head.OPERATION]
+    legal = (legal_slots(slots, accuracy, rules) & (places == action[Head.SLOT])).any(1)  # [6, N]
     success = legal.gather(0, operation.unsqueeze(0))[0]
-    effective = torch.where(success, operation, WAIT)
-    at = places == action[SLOT]
+    effective = torch.where(success, operation, Operation.WAIT)
+    at = places == action[Head.SLOT]
 
     def here(name: int) -> Tensor:
         return at & (effective == name)
 
-    germinated, kept = here(GERMINATE), here(KEEP)
+    germinated, kept = here(Operation.GERMINATE), here(Operation.KEEP)
     slots = choose(germinated, _germinated(slots, action, accuracy, tables), slots)
-    slots = choose(here(RETARGET), _retargeted(slots, action, tables), slots)
-    slots = choose(here(PRUNE), _pruned(slots, action, tables), slots)
-    slots = enter(slots, kept, PERMANENT, accuracy)
-    slots = _pass_gates(slots, here(ADVANCE), accuracy)
+    slots = choose(here(Operation.RETARGET), _retargeted(slots, action, tables), slots)
+    slots = choose(here(Operation.PRUNE), _pruned(slots, action, tables), slots)
+    slots = enter(slots, kept, Stage.PERMANENT, accuracy)
+    slots = _pass_gates(slots, here(Operation.ADVANCE), accuracy)
     return Effect(slots, effective, success, germinated, kept)
 
 
-def enter(slots: Slots, where: Tensor, stage: int, accuracy: Tensor) -> Slots:
+def enter(slots: Slots, where: Tensor, stage: Tensor | int, accuracy: Tensor) -> Slots:
     """Put the slots ``where`` (bool [S, N]) in a stage."""
     return slots._replace(
         stage=torch.where(where, stage, slots.stage),
@@ -93,7 +63,7 @@ def enter(slots: Slots, where: Tensor, stage: int, accuracy: Tensor) -> Slots:
 def prune(slots: Slots, where: Tensor) -> Slots:
     """Switch off the modules ``where`` (bool [S, N]) at once."""
     off = slots._replace(
-        stage=torch.full_like(slots.stage, PRUNED),
+        stage=torch.full_like(slots.stage, Stage.PRUNED),
         alpha=torch.zeros_like(slots.alpha),
         target=torch.zeros_like(slots.alpha),
         mode=torch.full_like(slots.mode, HOLD),
@@ -107,19 +77,19 @@ def prune(slots: Slots, where: Tensor) -> Slots:
 def _germinated(slots: Slots, action: Tensor, accuracy: Tensor, tables: Tables) -> Slots:
     """Return the slots as if a module germinated in each."""
     empty = dormant(torch.zeros_like(slots.alpha))
-    style = action[STYLE]
+    style = action[Head.STYLE]
 
     def all_slots(value: Tensor) -> Tensor:
         return value.expand_as(slots.stage)
 
     return empty._replace(
-        stage=torch.full_like(slots.stage, GERMINATED),
-        blueprint=all_slots(action[BLUEPRINT]),
+        stage=torch.full_like(slots.stage, Stage.GERMINATED),
+        blueprint=all_slots(action[Head.BLUEPRINT]),
         operator=all_slots(tables.style_operator[style]),
         curve=all_slots(tables.style_curve[style]),
         steepness=all_slots(tables.style_steepness[style]),
-        target=all_slots(tables.target[action[TARGET]]),
-        tempo=all_slots(tables.tempo[action[TEMPO]]),
+        target=all_slots(tables.target[action[Head.TARGET]]),
+        tempo=all_slots(tables.tempo[action[Head.TEMPO]]),
         born_at=all_slots(accuracy),
         stage_began_at=all_slots(accuracy),
     )
@@ -127,11 +97,11 @@ def _germinated(slots: Slots, action: Tensor, accuracy: Tensor, tables: Tables) 
 
 def _retargeted(slots: Slots, action: Tensor, tables: Tables) -> Slots:
     """Return the slots as if alpha of each moved to another target; a holding one blends again if that is below 1."""
-    target = tables.target[action[TARGET]].expand_as(slots.alpha)
-    returns = (slots.stage == HOLDING) & (target < 1)
+    target = tables.target[action[Head.TARGET]].expand_as(slots.alpha)
+    returns = (slots.stage == Stage.HOLDING) & (target < 1)
     slots = slots._replace(
-        operator=tables.style_operator[action[STYLE]].expand_as(slots.operator),
-        stage=torch.where(returns, BLENDING, slots.stage),
+        operator=tables.style_operator[action[Head.STYLE]].expand_as(slots.operator),
+        stage=torch.where(returns, Stage.BLENDING, slots.stage),
         stage_age=torch.where(returns, 0.0, slots.stage_age),
     )
     return _aim(slots, target, action, tables)
@@ -139,11 +109,11 @@ def _retargeted(slots: Slots, action: Tensor, tables: Tables) -> Slots:
 
 def _pruned(slots: Slots, action: Tensor, tables: Tables) -> Slots:
     """Return the slots as if each was pruned: at once, or by a blend to alpha 0 first."""
-    at_once = (tables.speed[action[SPEED]] == 0) | (slots.alpha == 0) | any_of(slots.stage, GERMINATED, TRAINING)
-    returns = slots.stage == HOLDING
+    fresh = any_of(slots.stage, Stage.GERMINATED, Stage.TRAINING)
+    at_once = (tables.speed[action[Head.SPEED]] == 0) | (slots.alpha == 0) | fresh
+    returns = slots.stage == Stage.HOLDING
     fading = slots._replace(
-        stage=torch.where(returns, BLENDING, slots.stage),
-        stage_age=torch.where(returns, 0.0, slots.stage_age),
+        stage=torch.where(returns, Stage.BLENDING, slots.stage), stage_age=torch.where(returns, 0.0, slots.stage_age)
     )
     fading = _aim(fading, torch.zeros_like(slots.alpha), action, tables)
     return prune(fading, at_once)
@@ -151,7 +121,7 @@ def _pruned(slots: Slots, action: Tensor, tables: Tables) -> Slots:
 
 def _aim(slots: Slots, target: Tensor, action: Tensor, tables: Tables) -> Slots:
     """Let alpha move to ``target`` [S, N] with the speed and along the curve of the action; speed 0 is at once."""
-    total = tables.speed[action[SPEED]].expand_as(slots.alpha)
+    total = tables.speed[action[Head.SPEED]].expand_as(slots.alpha)
     at_once = (total == 0) | (target == slots.alpha)
     mode = torch.where(target > slots.alpha, UP, DOWN)
     return slots._replace(
@@ -159,8 +129,8 @@ def _aim(slots: Slots, target: Tensor, action: Tensor, tables: Tables) -> Slots:
         start=slots.alpha,
         target=target,
         mode=torch.where(at_once, HOLD, mode),
-        curve=tables.curve[action[CURVE]].expand_as(slots.curve),
-        steepness=tables.steepness[action[CURVE]].expand_as(slots.steepness),
+        curve=tables.curve[action[Head.CURVE]].expand_as(slots.curve),
+        steepness=tables.steepness[action[Head.CURVE]].expand_as(slots.steepness),
         total=total,
         done=torch.zeros_like(slots.done),
     )
@@ -168,15 +138,15 @@ def _aim(slots: Slots, target: Tensor, action: Tensor, tables: Tables) -> Slots:
 
 def tick(slots: Slots, accuracy: Tensor, rules: Rules) -> Slots:
     """Let a step pass: ages, blends, cooldowns, and gates that are passed by themselves."""
-    present = slots.stage != DORMANT
-    module = present & ~any_of(slots.stage, PRUNED, EMBARGOED, RESETTING)
+    present = slots.stage != Stage.DORMANT
+    module = present & ~any_of(slots.stage, *Stage.COOLING)
     slots = slots._replace(
         stage_age=slots.stage_age + present,
         age=slots.age + module,
         measured=torch.where(slots.measured >= 0, slots.measured + 1, slots.measured),
     )
     slots = _blend(slots)
-    faded = (slots.stage == BLENDING) & (slots.target == 0) & (slots.mode == HOLD)
+    faded = (slots.stage == Stage.BLENDING) & (slots.target == 0) & (slots.mode == HOLD)
     slots = prune(slots, faded)
     if rules.auto_advance:
         slots = _pass_gates(slots, gates(slots, accuracy, rules), accuracy)
@@ -196,29 +166,21 @@ def ease(time: Tensor, curve: Tensor, steepness: Tensor) -> Tensor:
 
 def _blend(slots: Slots) -> Slots:
     """Move alpha by one step where it is on its way to a target."""
-    moving = (slots.stage == BLENDING) & (slots.mode != HOLD)
+    moving = (slots.stage == Stage.BLENDING) & (slots.mode != HOLD)
     done = slots.done + moving
     arrived = moving & (done >= slots.total)
     time = (done / slots.total.clamp_min(1)).clamp(0, 1)
     alpha = slots.start + (slots.target - slots.start) * ease(time, slots.curve, slots.steepness)
     alpha = torch.where(arrived, slots.target, alpha)
     return slots._replace(
-        done=done,
-        alpha=torch.where(moving, alpha, slots.alpha),
-        mode=torch.where(arrived, HOLD, slots.mode),
+        done=done, alpha=torch.where(moving, alpha, slots.alpha), mode=torch.where(arrived, HOLD, slots.mode)
     )
 
 
 def _pass_gates(slots: Slots, where: Tensor, accuracy: Tensor) -> Slots:
     """Put the slots ``where`` into the next stage: training, blending (which begins to move alpha) or holding."""
-    stage = slots.stage
-    begins = where & (stage == TRAINING)
-    after = torch.where(stage == GERMINATED, TRAINING, torch.where(stage == TRAINING, BLENDING, HOLDING))
-    slots = slots._replace(
-        stage=torch.where(where, after, stage),
-        stage_age=torch.where(where, 0.0, slots.stage_age),
-        stage_began_at=torch.where(where, accuracy, slots.stage_began_at),
-    )
+    begins = where & (slots.stage == Stage.TRAINING)
+    slots = enter(slots, where, slots.stage + 1, accuracy)
     return slots._replace(
         start=torch.where(begins, slots.alpha, slots.start),
         mode=torch.where(begins, UP, slots.mode),
@@ -230,8 +192,8 @@ def _pass_gates(slots: Slots, where: Tensor, accuracy: Tensor) -> Slots:
 def _cool(slots: Slots, where: Tensor, rules: Rules) -> Slots:
     """Let pruned slots pass through the embargo until they are empty; not those that were pruned in this step."""
     stage, age = slots.stage, slots.stage_age
-    leaves = where & (age >= 1) & (any_of(stage, PRUNED, RESETTING) | ((stage == EMBARGOED) & (age >= rules.embargo)))
-    after = torch.where(stage == PRUNED, EMBARGOED, torch.where(stage == EMBARGOED, RESETTING, DORMANT))
-    emptied = leaves & (stage == RESETTING)
+    over = any_of(stage, Stage.PRUNED, Stage.RESETTING) | ((stage == Stage.EMBARGOED) & (age >= rules.embargo))
+    leaves = where & (age >= 1) & over
+    after = torch.where(stage == Stage.RESETTING, Stage.DORMANT, stage + 1)
     slots = slots._replace(stage=torch.where(leaves, after, stage), stage_age=torch.where(leaves, 0.0, age))
-    return choose(emptied, dormant(torch.zeros_like(slots.alpha)), slots)
+    return choose(leaves & (stage == Stage.RESETTING), dormant(torch.zeros_like(slots.alpha)), slots)

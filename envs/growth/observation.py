@@ -6,23 +6,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from envs.growth.actions import Tables, any_of
-from envs.growth.rules import (
-    BLENDING,
-    DORMANT,
-    HOLDING,
-    OPERATIONS,
-    PERMANENT,
-    SPEEDS,
-    STAGES,
-    TRAINING,
-    Rules,
-)
+from envs.growth.rules import OPERATIONS, SPEEDS, STAGES, Rules, Stage
 from envs.growth.state import RECENT, State
 from envs.toolkit.drawing import Canvas, Color, check_picture
 from envs.toolkit.records import row
@@ -75,7 +63,7 @@ def _host(state: State, rules: Rules, guess: Tensor) -> list[Tensor]:
         (measures.accuracy - measures.bare) * CONTRIBUTION_SCALE,
         *past,
         *measures.accuracies,
-        *(share(TRAINING), share(BLENDING), share(HOLDING, PERMANENT), tally.success),
+        *(share(Stage.TRAINING), share(Stage.BLENDING), share(Stage.HOLDING, Stage.PERMANENT), tally.success),
         *((tally.operation == operation).float() for operation in range(len(OPERATIONS))),
     ]
 
@@ -83,7 +71,7 @@ def _host(state: State, rules: Rules, guess: Tensor) -> list[Tensor]:
 def _slots(state: State, rules: Rules) -> Tensor:
     """Compute what is seen of each slot, [words, S, N]; all but the stage is 0 for an empty one."""
     slots, longest, time = state.slots, max(SPEEDS), rules.max_steps
-    present = (slots.stage != DORMANT).float()
+    present = (slots.stage != Stage.DORMANT).float()
     stages = [(slots.stage == stage).float() for stage in range(len(STAGES))]
     words = [
         *((slots.blueprint == index).float() for index in range(len(rules.offered))),
@@ -123,11 +111,6 @@ COLORS: dict[str, Color] = {
 """Colors of stages, distinguishable for color-blind people (Okabe and Ito)."""
 
 
-def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> NDArray[np.uint8]:
-    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels."""
-    return sketch(state, world, rules, size).picture()
-
-
 def sketch(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> Canvas:
     """Return the drawing of world number ``world`` of a batch.
 
@@ -155,11 +138,11 @@ def sketch(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE)
         canvas.box((left, upper), (right, upper + 0.8 * band), None, FRAME)
         for time in range(rules.max_steps):
             stage, alpha = int(course.stage[time][slot]), course.alpha[time][slot]
-            if stage <= DORMANT:
+            if stage <= Stage.DORMANT:
                 continue
             x, floor = left + time * column, upper + 0.8 * band
             canvas.box((x, floor - 0.8 * band * max(alpha, 0.15)), (x + column, floor), COLORS[STAGES[stage]])
-        if slots.stage[slot] != DORMANT:
+        if slots.stage[slot] != Stage.DORMANT:
             blueprint, contribution = rules.blueprints[slots.blueprint[slot]], slots.contribution[slot]
             text = f"{blueprint} {STAGES[slots.stage[slot]]} {contribution:+.2f}"
             canvas.text((left + 6, upper + 0.2 * band), text, 11, WORDS)

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from envs.toolkit.names import did_you_mean
+from envs.base.arguments import check_least
+from envs.toolkit.names import check_choice, did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,12 +22,29 @@ STAGES = (
     *("dormant", "germinated", "training", "blending", "holding"),
     *("permanent", "pruned", "embargoed", "resetting"),
 )
-"""Stages of a slot, in the order of a module's life."""
-DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, PERMANENT, PRUNED, EMBARGOED, RESETTING = range(len(STAGES))
+"""Names of the stages of a slot, in the order of a module's life."""
+
+
+class Stage:
+    """Stages of a slot by name, and groups of them."""
+
+    DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, PERMANENT, PRUNED, EMBARGOED, RESETTING = range(len(STAGES))
+    LIVE = (GERMINATED, TRAINING, BLENDING, HOLDING)
+    """Stages of a module that may still be pruned."""
+    JOINED = (BLENDING, HOLDING, PERMANENT)
+    """Stages of a module that changes its host's features."""
+    COOLING = (PRUNED, EMBARGOED, RESETTING)
+
 
 OPERATIONS = ("wait", "germinate", "retarget", "prune", "make permanent", "advance")
 """Operations, the last head of an action."""
-WAIT, GERMINATE, RETARGET, PRUNE, KEEP, ADVANCE = range(len(OPERATIONS))
+
+
+class Operation:
+    """Values of the operation's head by name."""
+
+    WAIT, GERMINATE, RETARGET, PRUNE, KEEP, ADVANCE = range(len(OPERATIONS))
+
 
 HOLD, UP, DOWN = range(3)
 """Modes of a blend: alpha is constant, rises or falls to its target."""
@@ -34,8 +52,6 @@ LINEAR, COSINE, SIGMOID = range(3)
 """Curves of a blend."""
 ADD, MULTIPLY, GATE = range(3)
 """Operators by which a module's output joins the host's features."""
-
-
 KINDS = ("add", "scale", "low-rank", "attention")
 """Kinds of blueprints."""
 
@@ -103,14 +119,21 @@ STEEPNESS = 12.0
 
 HEADS = ("slot", "blueprint", "style", "tempo", "alpha target", "alpha speed", "alpha curve", "operation")
 """Heads of an action, in their order."""
-SLOT, BLUEPRINT, STYLE, TEMPO, TARGET, SPEED, CURVE, OPERATION = range(len(HEADS))
+
+
+class Head:
+    """Heads of an action by name."""
+
+    SLOT, BLUEPRINT, STYLE, TEMPO, TARGET, SPEED, CURVE, OPERATION = range(len(HEADS))
+
+
 RELEVANT = {
-    WAIT: (),
-    GERMINATE: (SLOT, BLUEPRINT, STYLE, TEMPO, TARGET),
-    RETARGET: (SLOT, STYLE, TARGET, SPEED, CURVE),
-    PRUNE: (SLOT, SPEED, CURVE),
-    KEEP: (SLOT,),
-    ADVANCE: (SLOT,),
+    Operation.WAIT: (),
+    Operation.GERMINATE: (Head.SLOT, Head.BLUEPRINT, Head.STYLE, Head.TEMPO, Head.TARGET),
+    Operation.RETARGET: (Head.SLOT, Head.STYLE, Head.TARGET, Head.SPEED, Head.CURVE),
+    Operation.PRUNE: (Head.SLOT, Head.SPEED, Head.CURVE),
+    Operation.KEEP: (Head.SLOT,),
+    Operation.ADVANCE: (Head.SLOT,),
 }
 """Heads that can matter for each operation, besides the operation's own."""
 PLACEHOLDERS = (0, 0, 2, 1, 2, 0, 0)
@@ -209,17 +232,17 @@ class Rules:
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        for name in ("max_steps", "slots", "width", "updates", "batch_size", "validation_rows", "snapshot_every"):
-            _check_least(self, name, 1)
-        for name in ("min_training", "min_age", "embargo", "learning_rate", "clip", "fault_probability"):
-            _check_least(self, name, 0)
-        _check_least(self, "history", 2)
+        sizes = ("max_steps", "slots", "width", "updates", "batch_size", "validation_rows", "snapshot_every")
+        check_least(self, "rules.", 1, *sizes)
+        others = ("min_training", "min_age", "embargo", "learning_rate", "clip", "fault_probability")
+        check_least(self, "rules.", 0, *others)
+        check_least(self, "rules.", 2, "history")
         for name, choices in (("reward", REWARDS), ("blend", BLENDS), ("pooling", POOLINGS)):
-            _check_choice(f"rules.{name}", getattr(self, name), choices)
+            check_choice(getattr(self, name), choices, f"rules.{name}")
         if isinstance(self.host, str):
-            _check_choice("rules.host", self.host, HOSTS)
+            check_choice(self.host, HOSTS, "rules.host")
         for blueprint in self.blueprints:
-            _check_choice("a blueprint", blueprint, [each.name for each in BLUEPRINTS])
+            check_choice(blueprint, [each.name for each in BLUEPRINTS], "a blueprint")
         if not self.blueprints:
             raise ValueError("rules.blueprints is empty: name at least one, such as [taps8].")
         if self.slots > 16:
@@ -303,13 +326,3 @@ def _fits(value: Any, default: Any) -> bool:
     if isinstance(value, bool) or isinstance(default, bool):
         return isinstance(value, bool) and isinstance(default, bool)
     return isinstance(value, (int, float) if isinstance(default, float) else type(default))
-
-
-def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}{did_you_mean(value, choices)}: use one of {', '.join(choices)}.")
-
-
-def _check_least(rules: Rules, name: str, least: int) -> None:
-    if getattr(rules, name) < least:
-        raise ValueError(f"rules.{name} is {getattr(rules, name)}: it must be at least {least}.")

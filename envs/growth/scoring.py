@@ -8,23 +8,10 @@ import torch
 from torch import Tensor
 
 from envs.growth.actions import Tables, any_of
-from envs.growth.rules import (
-    BLENDING,
-    DORMANT,
-    EMBARGOED,
-    GERMINATED,
-    HOLDING,
-    PERMANENT,
-    PRUNED,
-    RESETTING,
-    STAGES,
-    TRAINING,
-    WAIT,
-    Rules,
-)
+from envs.growth.rules import STAGES, Operation, Rules, Stage
 from envs.growth.state import Measures, Slots, State, Tally
 
-POTENTIALS = {GERMINATED: 1.0, TRAINING: 2.0, BLENDING: 3.5, HOLDING: 5.5, PERMANENT: 6.0}
+POTENTIALS = {Stage.GERMINATED: 1.0, Stage.TRAINING: 2.0, Stage.BLENDING: 3.5, Stage.HOLDING: 5.5, Stage.PERMANENT: 6.0}
 """Potential of a slot by its stage; 0 for all others."""
 
 
@@ -32,7 +19,7 @@ def rent(slots: Slots, host_parameters: int, tables: Tables) -> Tensor:
     """Compute ``ln(1 + modules / host)``, the logarithmic size of what was grown, [N]. A module counts from blending
     on, by alpha times its parameters.
     """
-    present = any_of(slots.stage, BLENDING, HOLDING, PERMANENT)
+    present = any_of(slots.stage, *Stage.JOINED)
     size = (tables.parameters.gather(1, slots.blueprint) * slots.alpha * present).sum(0)
     return torch.log(1 + size / host_parameters)
 
@@ -52,7 +39,7 @@ def gain(measures: Measures) -> Tensor:
 
 def contribution(slots: Slots) -> Tensor:
     """Return the sum of the accuracies lost without each module alone, [N]."""
-    return (slots.contribution * any_of(slots.stage, BLENDING, HOLDING, PERMANENT)).sum(0)
+    return (slots.contribution * any_of(slots.stage, *Stage.JOINED)).sum(0)
 
 
 def rewarded(state: State, rules: Rules) -> State:
@@ -69,7 +56,7 @@ def rewarded(state: State, rules: Rules) -> State:
         reward = torch.where(last, rules.reward_final * measures.committed - rules.reward_rent * tally.rent, 0.0)
     else:
         gained = gain(measures) if rules.reward == "net" else contribution(state.slots)
-        cost = rules.reward_rent * tally.rent + rules.reward_operation * (tally.operation != WAIT)
+        cost = rules.reward_rent * tally.rent + rules.reward_operation * (tally.operation != Operation.WAIT)
         reward = rules.reward_gain * gained - cost + torch.where(last, rules.reward_final * gained, 0.0)
     reward = torch.where(state.guard.panics, rules.reward_rollback - tally.earned, reward)
     return state._replace(tally=tally._replace(reward=reward, earned=tally.earned + reward))
@@ -107,22 +94,19 @@ def statistics(state: State, useful: Tensor) -> dict[str, Tensor]:
 
 def counted(tally: Tally, before: Slots, after: Slots, operation: Tensor, success: Tensor, rent_now: Tensor) -> Tally:
     """Count what happened to the slots in a step; ``rent_now`` is the rent [N]."""
-    live = any_of(before.stage, GERMINATED, TRAINING, BLENDING, HOLDING)
-    lost = live & ~any_of(after.stage, GERMINATED, TRAINING, BLENDING, HOLDING, PERMANENT)
-    begun = (before.stage == DORMANT) & (after.stage != DORMANT)
+    live = any_of(before.stage, *Stage.LIVE)
+    lost = live & ~any_of(after.stage, Stage.GERMINATED, Stage.TRAINING, *Stage.JOINED)
+    begun = (before.stage == Stage.DORMANT) & (after.stage != Stage.DORMANT)
     return tally._replace(
         operation=operation,
         success=success.float(),
         germinated=tally.germinated + begun.sum(0),
         pruned=tally.pruned + lost.sum(0),
-        kept=tally.kept + ((before.stage != PERMANENT) & (after.stage == PERMANENT)).sum(0),
-        operations=tally.operations + (operation != WAIT),
+        kept=tally.kept + ((before.stage != Stage.PERMANENT) & (after.stage == Stage.PERMANENT)).sum(0),
+        operations=tally.operations + (operation != Operation.WAIT),
         rent=rent_now,
         rent_total=tally.rent_total + rent_now,
     )
-
-
-COOLING = (PRUNED, EMBARGOED, RESETTING)
 
 
 class Event(NamedTuple):
@@ -145,7 +129,7 @@ class Event(NamedTuple):
 def events(state: State, world: int) -> list[Event]:
     """Return the events of a world's running episode, in the order of time."""
     stages = state.course.stage[: int(state.step[world]), :, world].tolist()
-    found, before = [], [DORMANT] * state.slots.stage.shape[0]
+    found, before = [], [Stage.DORMANT] * state.slots.stage.shape[0]
     for step, present in enumerate(stages, 1):
         for slot, (old, new) in enumerate(zip(before, present, strict=True)):
             if new not in (old, -1) and old != -1:
@@ -157,8 +141,8 @@ def events(state: State, world: int) -> list[Event]:
 
 
 def _kind(before: int, after: int) -> str:
-    if before == DORMANT:
+    if before == Stage.DORMANT:
         return "germinated"
-    if after in COOLING and before not in COOLING:
+    if after in Stage.COOLING and before not in Stage.COOLING:
         return "pruned"
-    return "permanent" if after == PERMANENT else "stage"
+    return "permanent" if after == Stage.PERMANENT else "stage"

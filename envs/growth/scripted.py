@@ -11,21 +11,8 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from typing_extensions import override
 
-from envs.growth.rules import (
-    BLUEPRINT,
-    DORMANT,
-    GERMINATE,
-    HOLDING,
-    KEEP,
-    OPERATION,
-    PLACEHOLDERS,
-    PRUNE,
-    SLOT,
-    STYLE,
-    TEMPO,
-    WAIT,
-    Rules,
-)
+from envs.base.players import Player, any_legal
+from envs.growth.rules import PLACEHOLDERS, Head, Operation, Rules, Stage
 
 
 class Planting(NamedTuple):
@@ -40,7 +27,7 @@ class Planting(NamedTuple):
     tempo: int = 1
 
 
-class Player(TensorDictModuleBase):
+class GrowthPlayer(Player):
     """Base of the policies, which read the record of the world.
 
     Args:
@@ -48,10 +35,7 @@ class Player(TensorDictModuleBase):
     """
 
     def __init__(self, env: Any) -> None:
-        super().__init__()
-        self.__dict__["env"] = env  # not as a submodule: a policy does not own its world
-        self.in_keys: list[str] = ["action_mask", "head_mask"]
-        self.out_keys = ["action"]
+        super().__init__(env, "action_mask", "head_mask")
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the actions."""
@@ -64,11 +48,11 @@ class Player(TensorDictModuleBase):
 
     def waiting(self, worlds: int) -> Tensor:
         """Return actions that wait, int64 [8, N]."""
-        values = torch.tensor((*PLACEHOLDERS, WAIT), device=self.env.device)
+        values = torch.tensor((*PLACEHOLDERS, Operation.WAIT), device=self.env.device)
         return values.unsqueeze(1).repeat(1, worlds)
 
 
-class WaitingPlayer(Player):
+class WaitingPlayer(GrowthPlayer):
     """Policy that always waits."""
 
     @override
@@ -77,20 +61,20 @@ class WaitingPlayer(Player):
         return self.waiting(legal.shape[-1])
 
 
-class LegalPlayer(Player):
+class LegalPlayer(GrowthPlayer):
     """Policy of uniformly random legal operations, with a uniformly random legal value of each head that can matter."""
 
     @override
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the actions."""
         *others, operations = self.env.rules.head_sizes
-        operation = _any_legal(tensordict.get("action_mask")[:, -operations:])
+        operation = any_legal(tensordict.get("action_mask")[:, -operations:])
         mask = tensordict.get("head_mask")[torch.arange(len(operation), device=operation.device), operation]
-        action = torch.stack((*(_any_legal(head) for head in mask.split(others, 1)), operation), 1)
+        action = torch.stack((*(any_legal(head) for head in mask.split(others, 1)), operation), 1)
         return tensordict.set("action", action)
 
 
-class SchedulePlayer(Player):
+class SchedulePlayer(GrowthPlayer):
     """Policy that germinates at fixed steps, and makes permanent what holds.
 
     Args:
@@ -109,43 +93,41 @@ class SchedulePlayer(Player):
         state = self.env.state
         action = keep_what_holds(self.waiting(legal.shape[-1]), legal)
         for number, planting in enumerate(self.plan):
-            due = (state.step >= planting.start) & legal[GERMINATE, planting.slot]
+            due = (state.step >= planting.start) & legal[Operation.GERMINATE, planting.slot]
             if self.levels is not None:
                 due = due & sum(state.level == level for level in self.levels[number]).bool()
-            action = germinating(action, due & (action[OPERATION] == WAIT), planting, self.env.rules)
+            action = germinating(action, due & (action[Head.OPERATION] == Operation.WAIT), planting, self.env.rules)
         return action
 
 
-class HeuristicPlayer(Player):
+class HeuristicPlayer(GrowthPlayer):
     """Policy by thresholds: germinates the next slot when accuracy is on a plateau, prunes what harms and makes
     permanent what contributes.
     """
 
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self.plateau, self.least, self.harm, self.warm = 0.02, 0.005, -0.02, 6
+    plateau, least, harm, warm = 0.02, 0.005, -0.02, 6
 
     @override
     def choose(self, legal: Tensor) -> Tensor:
         """Return the actions."""
         state, slots = self.env.state, self.env.state.slots
         action = self.waiting(legal.shape[-1])
-        useful = legal[KEEP] & (slots.contribution >= self.least)
-        harmful = legal[PRUNE] & (slots.stage == HOLDING) & (slots.contribution <= self.harm)
-        useless = legal[PRUNE] & (slots.stage == HOLDING) & (slots.stage_age >= 10) & ~useful
-        action = operate_first(action, useful, KEEP)
-        action = operate_first(action, harmful | useless, PRUNE)
+        useful = legal[Operation.KEEP] & (slots.contribution >= self.least)
+        harmful = legal[Operation.PRUNE] & (slots.stage == Stage.HOLDING) & (slots.contribution <= self.harm)
+        useless = legal[Operation.PRUNE] & (slots.stage == Stage.HOLDING) & (slots.stage_age >= 10) & ~useful
+        action = operate_first(action, useful, Operation.KEEP)
+        action = operate_first(action, harmful | useless, Operation.PRUNE)
         past = state.measures.accuracies
         flat = (past[0] >= 0) & (past[-1] - past[0] < self.plateau) & (state.step >= self.warm)
-        busy = ((slots.stage != DORMANT) & (slots.stage < HOLDING)).any(0)
-        grows = legal[GERMINATE] & flat & ~busy
+        busy = ((slots.stage != Stage.DORMANT) & (slots.stage < Stage.HOLDING)).any(0)
+        grows = legal[Operation.GERMINATE] & flat & ~busy
         for slot in range(self.env.rules.slots):
-            due = grows[slot] & (action[OPERATION] == WAIT)
+            due = grows[slot] & (action[Head.OPERATION] == Operation.WAIT)
             action = germinating(action, due, Planting(slot, 0), self.env.rules)
         return action
 
 
-class TrialPlayer(Player):
+class TrialPlayer(GrowthPlayer):
     """Policy that tries the first slot, judges by the accuracy how hard the task is, and tries the second slot where
     that is not enough; it makes permanent what contributes and prunes what the host does not need. It is made for the
     order task, whose hidden level shows in the accuracy that a host reaches in a few steps.
@@ -168,11 +150,12 @@ class TrialPlayer(Player):
         judges = state.step >= self.judged_at
         without = accuracy - contribution.amax(0).clamp_min(0)
         expired = (slots.age >= self.expired_at) & (contribution < self.least)
-        action = operate_first(self.waiting(legal.shape[-1]), legal[KEEP] & (contribution >= self.useful), KEEP)
-        action = operate_first(action, legal[PRUNE] & (judges & (without >= self.solved) | expired), PRUNE)
+        useful, needless = contribution >= self.useful, judges & (without >= self.solved) | expired
+        action = operate_first(self.waiting(legal.shape[-1]), legal[Operation.KEEP] & useful, Operation.KEEP)
+        action = operate_first(action, legal[Operation.PRUNE] & needless, Operation.PRUNE)
         more = (judges & (accuracy < self.hard)) | ((slots.age[0] >= self.tried_at) & (accuracy < self.enough))
         for slot, wanted in enumerate((state.step == 0, more)[: self.env.rules.slots]):
-            due = legal[GERMINATE, slot] & wanted & (action[OPERATION] == WAIT)
+            due = legal[Operation.GERMINATE, slot] & wanted & (action[Head.OPERATION] == Operation.WAIT)
             action = germinating(action, due, Planting(slot, 0, tempo=0), self.env.rules)
         return action
 
@@ -184,30 +167,25 @@ def germinating(action: Tensor, where: Tensor, planting: Planting, rules: Rules)
 
 def germination(planting: Planting, rules: Rules) -> list[int]:
     """Return the action of a germination, by heads."""
-    values = [*PLACEHOLDERS, GERMINATE]
-    values[SLOT], values[BLUEPRINT] = planting.slot, planting.blueprint % len(rules.blueprints)
-    values[STYLE], values[TEMPO] = planting.style, planting.tempo
+    values = [*PLACEHOLDERS, Operation.GERMINATE]
+    values[Head.SLOT], values[Head.BLUEPRINT] = planting.slot, planting.blueprint % len(rules.blueprints)
+    values[Head.STYLE], values[Head.TEMPO] = planting.style, planting.tempo
     return values
 
 
 def keep_what_holds(action: Tensor, legal: Tensor) -> Tensor:
     """Make permanent the first module that may be."""
-    return operate_first(action, legal[KEEP], KEEP)
+    return operate_first(action, legal[Operation.KEEP], Operation.KEEP)
 
 
 def operate_first(action: Tensor, where: Tensor, operation: int) -> Tensor:
     """Replace waiting by an operation at the first slot of ``where`` (bool [S, N]), if there is one."""
-    due = where.any(0) & (action[OPERATION] == WAIT)
+    due = where.any(0) & (action[Head.OPERATION] == Operation.WAIT)
     slot = where.long().argmax(0)
     rows = list(action)
-    rows[SLOT] = torch.where(due, slot, rows[SLOT])
-    rows[OPERATION] = torch.where(due, operation, rows[OPERATION])
+    rows[Head.SLOT] = torch.where(due, slot, rows[Head.SLOT])
+    rows[Head.OPERATION] = torch.where(due, operation, rows[Head.OPERATION])
     return torch.stack(rows)
-
-
-def _any_legal(mask: Tensor) -> Tensor:
-    """Draw a legal value per row of a mask [N, values], int64 [N]."""
-    return torch.where(mask, torch.rand(mask.shape, device=mask.device), -1.0).argmax(-1)
 
 
 def players(env: Any) -> dict[str, TensorDictModuleBase]:

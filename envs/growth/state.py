@@ -13,7 +13,7 @@ from torch import Tensor
 
 from envs.growth.rules import MAX_RANK, Rules
 from envs.toolkit.chance import Chance
-from envs.toolkit.records import map_record
+from envs.toolkit.records import every, map_record
 
 STREAM_LEVEL, STREAM_START, STREAM_FAULT, STREAM_BATCH, STREAM_HOST, STREAM_MODULE = 0, 1, 2, 1 << 8, 1 << 12, 1 << 14
 """Streams of random numbers: hidden level and noise, first step, faults, minibatches, weights of hosts and modules."""
@@ -245,7 +245,7 @@ def spawn(like: Tensor, chance: Chance, rules: Rules, features: int, classes: in
         slots=dormant(like.new_zeros(slots, worlds)),
         measures=_nothing_measured(like, classes),
         guard=_fresh_guard(like, weights, rules),
-        tally=Tally(*[torch.zeros_like(like)] * len(Tally._fields))._replace(
+        tally=every(Tally, torch.zeros_like(like))._replace(
             operation=torch.zeros_like(like, dtype=torch.int64), success=torch.ones_like(like)
         ),
         course=_no_course(like, rules),

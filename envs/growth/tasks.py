@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from envs.toolkit.names import did_you_mean
+from envs.toolkit.names import check_choice
 
 
 class Task(NamedTuple):
@@ -155,10 +155,9 @@ def make_task(name: str | tuple[Tensor, Tensor], validation_rows: int, device: t
     generator, rows = torch.Generator().manual_seed(0), POOL + validation_rows
     if isinstance(name, tuple) and len(name) == 2:
         task = _own_task(*name, rows, generator)
-    elif name in list(TASKS):
-        task = TASKS[name](rows, generator)
     else:
-        raise ValueError(f"task is {name!r}{did_you_mean(name, TASKS)}: use one of {', '.join(TASKS)}.")
+        check_choice(name, TASKS, "task")
+        task = TASKS[str(name)](rows, generator)
     if task.classes() < 2:
         raise ValueError("the task has one class: nothing can be learned in it.")
     return Task(*(value.to(device) for value in task))

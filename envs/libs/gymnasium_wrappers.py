@@ -12,16 +12,8 @@ WRAPPERS = (
     *("AddRenderObservation", "AddWhiteNoise", "AtariPreprocessing", "ClipAction", "ClipReward", "DelayObservation"),
     *("DiscretizeAction", "DiscretizeObservation", "DtypeObservation", "FilterObservation", "FlattenObservation"),
     *("FrameStackObservation", "GrayscaleObservation", "MaxAndSkipObservation", "NormalizeObservation"),
-    *(
-        "NoopStart",
-        "NormalizeReward",
-        "ObstructView",
-        "RepeatAction",
-        "RescaleAction",
-        "RescaleObservation",
-        "ReshapeObservation",
-    ),
-    *("ResizeObservation", "StickyAction", "TimeAwareObservation", "TimeLimit"),
+    *("NoopStart", "NormalizeReward", "ObstructView", "RepeatAction", "RescaleAction", "RescaleObservation"),
+    *("ReshapeObservation", "ResizeObservation", "StickyAction", "TimeAwareObservation", "TimeLimit"),
 )
 """Wrappers whose arguments are numbers and words, and that write no files."""
 

@@ -60,17 +60,9 @@ class VectorPettingZooEnv(Drawn, EnvBase):
         self._seeds: list[int | None] = [None] * num_envs
         seen, act = _shared_spaces(self.worlds[0], module)
         agents = (num_envs, len(self.agents))
-        self.observation_spec = Composite(
-            {
-                GROUP: Composite(
-                    observation=Unbounded((*agents, *seen.shape)),
-                    alive=Categorical(2, shape=agents, dtype=torch.bool),
-                    truncated=Categorical(2, shape=agents, dtype=torch.bool),
-                    shape=agents,
-                )
-            },
-            shape=(num_envs,),
-        ).to(self.device)
+        flags = {name: Categorical(2, shape=agents, dtype=torch.bool) for name in ("alive", "truncated")}
+        group = Composite(observation=Unbounded((*agents, *seen.shape)), **flags, shape=agents)
+        self.observation_spec = Composite({GROUP: group}, shape=(num_envs,)).to(self.device)
         self._seen = np.zeros((*agents, *seen.shape), dtype=np.float32)
         self._alive: NDArray = np.zeros(agents, dtype=bool)
         self._truncated = self._alive.copy()

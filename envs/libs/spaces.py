@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -101,7 +102,8 @@ def _reader(space: Space, title: str) -> tuple[Box, Callable[[Any], NDArray]]:
         sizes = [int(size) for size in space.nvec.flat]
         return _numbers(sum(sizes)), partial(_one_hot, title, sizes, space.start.reshape(-1))
     if isinstance(space, MultiBinary):
-        return _numbers(int(np.prod(space.shape))), partial(_vector, title, space.shape, np.float32)
+        size = int(np.prod(space.shape))
+        return _numbers(size), partial(_array, title, space.shape, np.float32, None, (size,))
     if not isinstance(space, Box):
         raise ValueError(
             f"{title} is {space}, which has no fixed size: wrap the world in a gymnasium.ObservationWrapper that makes "
@@ -109,11 +111,9 @@ def _reader(space: Space, title: str) -> tuple[Box, Callable[[Any], NDArray]]:
         )
     kind = np.uint8 if space.dtype == np.uint8 else np.float32
     axes = picture_axes(space.shape, kind is np.uint8 and bool((space.high == 255).all()))
-    if axes is None:
-        return _bounded(space, (int(np.prod(space.shape)),), kind), partial(_vector, title, space.shape, kind)
-    sides = [space.shape[axis] for axis in axes[-2:]]
-    shape = (int(np.prod(space.shape)) // (sides[0] * sides[1]), *sides)
-    return _bounded(space, shape, kind, axes), partial(_picture, title, space.shape, kind, axes, shape)
+    sides = [space.shape[axis] for axis in axes[-2:]] if axes else []
+    shape = (int(np.prod(space.shape)) // math.prod(sides), *sides)
+    return _bounded(space, shape, kind, axes), partial(_array, title, space.shape, kind, axes, shape)
 
 
 def _numbers(size: int) -> Box:
@@ -129,29 +129,18 @@ def _bounded(space: Box, shape: tuple[int, ...], kind: type, axes: tuple[int, ..
     return Box(low.reshape(shape), high.reshape(shape), dtype=kind)
 
 
-def _checked(title: str, shape: tuple[int, ...], value: Any) -> NDArray:
+def _array(
+    title: str, shape: tuple[int, ...], kind: type, axes: tuple[int, ...] | None, out: tuple[int, ...], value: Any
+) -> NDArray:
+    """Convert a value of a space's shape to another type, order of axes and shape."""
     array = np.asarray(value)
     if array.shape != shape:
         raise ValueError(f"{title} has shape {array.shape}, its space {shape}: make them agree")
-    return array
-
-
-def _vector(title: str, shape: tuple[int, ...], kind: type, value: Any) -> NDArray:
-    return _cast(title, _checked(title, shape, value), kind).reshape(-1)
-
-
-def _picture(
-    title: str, shape: tuple[int, ...], kind: type, axes: tuple[int, ...], out: tuple[int, ...], value: Any
-) -> NDArray:
-    return _cast(title, _checked(title, shape, value), kind).transpose(axes).reshape(out)
-
-
-def _cast(title: str, array: NDArray, kind: type) -> NDArray:
-    if array.dtype == kind:
-        return array
-    if kind is np.uint8 or array.dtype.kind not in "fiub":
-        raise ValueError(f"{title} has type {array.dtype}, its space {np.dtype(kind)}: make them agree")
-    return array.astype(kind)
+    if array.dtype != kind:
+        if kind is np.uint8 or array.dtype.kind not in "fiub":
+            raise ValueError(f"{title} has type {array.dtype}, its space {np.dtype(kind)}: make them agree")
+        array = array.astype(kind)
+    return (array if axes is None else array.transpose(axes)).reshape(out)
 
 
 def _one_hot(title: str, sizes: list[int], start: int | NDArray, value: Any) -> NDArray:

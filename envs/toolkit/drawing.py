@@ -54,21 +54,21 @@ class Canvas:
     def disc(self, center: Point, radius: float, color: Color, rim: Color | None = None, width: float = 1) -> None:
         """Draw a filled circle, with a rim of ``width`` pixels if it has a color."""
         reach = max(radius * self.scale, 0.5)
-        self._shapes.append(_Shape("disc", [self._place(center)], color, rim, width, reach))
+        self._shapes.append(_Shape("disc", [self.place(center)], color, rim, width, reach))
 
     def polygon(self, points: Sequence[Point], color: Color, rim: Color | None = None, width: float = 1) -> None:
         """Draw a filled polygon, with a rim of ``width`` pixels if it has a color."""
-        self._shapes.append(_Shape("polygon", [self._place(point) for point in points], color, rim, width))
+        self._shapes.append(_Shape("polygon", [self.place(point) for point in points], color, rim, width))
 
     def line(self, start: Point, end: Point, color: Color, width: float = 1) -> None:
         """Draw a straight line of ``width`` pixels."""
-        self._shapes.append(_Shape("line", [self._place(start), self._place(end)], None, color, width))
+        self._shapes.append(_Shape("line", [self.place(start), self.place(end)], None, color, width))
 
     def box(
         self, corner: Point, opposite: Point, color: Color | None, rim: Color | None = None, width: float = 1
     ) -> None:
         """Draw a rectangle: filled, with a rim of ``width`` pixels, or both."""
-        self._shapes.append(_Shape("box", [self._place(corner), self._place(opposite)], color, rim, width))
+        self._shapes.append(_Shape("box", [self.place(corner), self.place(opposite)], color, rim, width))
 
     def bar(self, center: Point, size: Point, share: float, color: Color, empty: Color) -> None:
         """Draw a horizontal bar of which the fraction ``share`` (0 to 1, from the left) is filled."""
@@ -100,7 +100,8 @@ class Canvas:
         shapes = [shape.plain() for shape in self._shapes]
         return {"size": list(self.size), "ground": hexadecimal(self.ground), "shapes": shapes}
 
-    def _place(self, point: Point) -> Point:
+    def place(self, point: Point) -> Point:
+        """Return the pixel at which a point of the world is drawn."""
         return self.origin[0] + self.scale * point[0], self.origin[1] + self.scale * point[1]
 
 
@@ -135,15 +136,8 @@ class _Shape(NamedTuple):
         points = [round(number, 1) for point in self.points for number in point]
         fill, stroke = (None if color is None else hexadecimal(color) for color in (self.fill, self.stroke))
         width = None if stroke is None else round(self.width, 1)
-        values = [
-            self.kind,
-            points,
-            fill,
-            stroke,
-            width,
-            None if self.size is None else round(self.size, 1),
-            self.words,
-        ]
+        size = None if self.size is None else round(self.size, 1)
+        values = [self.kind, points, fill, stroke, width, size, self.words]
         while values[-1] is None:
             values.pop()
         return values

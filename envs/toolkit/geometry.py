@@ -60,13 +60,13 @@ def look_up(index: Tensor, table: Sequence[float]) -> Tensor:
 
 
 def nearest(squared: Tensor, count: int, *values: Tensor) -> list[tuple[Tensor, ...]]:
-    """Return the ``count`` smallest of ``squared`` [K, N] in order, each as (squared distance, *its row of every
-    value), all [N].
+    """Return the ``count`` smallest of ``squared`` [K, ...] in order, each as (squared distance, *its row of every
+    value), all [...].
 
     Missing rows are marked by an infinite distance in ``squared`` and stay infinite. Rounds of "minimum, take, mask
     out": on the first axis this is much faster than ``topk``. Of equal distances the lower row comes first.
     """
-    rows = torch.arange(squared.shape[0], device=squared.device).unsqueeze(1)
+    rows = torch.arange(len(squared), device=squared.device).reshape(-1, *[1] * (squared.ndim - 1))
     result = []
     for _ in range(count):
         index = squared.argmin(0, keepdim=True)

@@ -17,6 +17,11 @@ def map_record(function: Callable, *records: Any) -> Any:
     return type(first)(*(map_record(function, *fields) for fields in zip(*records, strict=True)))
 
 
+def every(kind: Any, value: Tensor) -> Any:
+    """Return a record of a kind whose tensors are all the same one."""
+    return kind(*[value] * len(kind._fields))
+
+
 def row(world: int, *records: Any) -> list[Any]:
     """Return one world of each record as plain numbers (nested lists), by a single copy to the host."""
     values = [value[..., world] for record in records for _, value in named_tensors(record)]

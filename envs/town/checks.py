@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from envs.base.arguments import check_least
 from envs.town.rules import HOURS, Affordance, Cue, Reward, Rules
 
 CONDITION = re.compile(r"(\w+) (<|>) (\d*\.?\d+)")
@@ -44,9 +45,7 @@ def check_rules(rules: Rules) -> None:
 
 def _check_numbers(rules: Rules, where: str) -> None:
     sizes = ("width", "height", "max_steps", "num_agents", "max_cues", "family_size", "sight")
-    for name in sizes:
-        if getattr(rules, name) < 1:
-            raise ValueError(f"{where}: {name} is {getattr(rules, name)}: it must be at least 1.")
+    check_least(rules, f"{where}: ", 1, *sizes)
     if max(rules.width, rules.height) > LARGEST_SIDE:
         raise ValueError(f"{where}: the map is {rules.width} x {rules.height}: at most {LARGEST_SIDE} each way.")
     if rules.view is not None and rules.view < 1:
@@ -111,9 +110,7 @@ def _check_affordance(affordance: Affordance, rules: Rules, where: str) -> None:
             f"{where}: working is {affordance.working} of {affordance.count} places: give no more than there are, and "
             "no positions, or everybody knows which."
         )
-    for name in ("duration", "count"):
-        if getattr(affordance, name) < 1:
-            raise ValueError(f"{where}: {name} is {getattr(affordance, name)}: it must be at least 1.")
+    check_least(affordance, f"{where}: ", 1, "duration", "count")
     if min(affordance.price, affordance.tick_price) < 0:
         raise ValueError(f"{where}: a price is negative: give 0 or more.")
     if affordance.positions is not None and len(affordance.positions) != affordance.count:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from envs.toolkit.chance import Chance, shuffled_cells
-from envs.toolkit.records import map_record
+from envs.toolkit.records import choose, every, map_record
 from envs.town.people import act, characters, hurry, pretend, purses, wake
 from envs.town.rules import INTERACT, WAIT, Rules, Settings
 from envs.town.state import (
@@ -91,7 +91,7 @@ def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> S
         layout=layout,
         step=nothing[0],
         events=Events(acted=no, died=no, retired=no),
-        tally=Tally(*[zero] * len(Tally._fields)),
+        tally=every(Tally, zero),
         settings=settings._replace(people=Empty()),
     )
 
@@ -261,8 +261,7 @@ def move_places(state: State, chance: Chance, rules: Rules, tables: Tables) -> S
         return state
     fresh, _, _ = place(rules, tables, state.settings, chance)
     moves = torch.remainder(state.step, rules.moves_every) == 0
-    layout = Layout(*(torch.where(moves, new, old) for new, old in zip(fresh, state.layout, strict=True)))
-    return state._replace(layout=layout)
+    return state._replace(layout=choose(moves, fresh, state.layout))
 
 
 def trade_places(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
@@ -278,8 +277,8 @@ def trade_places(state: State, chance: Chance, rules: Rules, tables: Tables) -> 
     moves = (luck[0] * rules.trades_every < 1) & (number < count)
     shift = 1 + (luck[1] * (count - 1)).int()  # at least one cell on; a single place stays
     following = (number + shift) % count + (kind * rules.places_per_kind).unsqueeze(1)
-    layout = Layout(*(torch.where(moves, cell.gather(0, following.long()), cell) for cell in state.layout))
-    return state._replace(layout=layout)
+    traded = map_record(lambda cell: cell.gather(0, following.long()), state.layout)
+    return state._replace(layout=choose(moves, traded, state.layout))
 
 
 def show_cues(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:

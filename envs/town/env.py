@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ from envs.base.curriculum import load_curriculum
 from envs.base.game import Names
 from envs.base.world import GROUP, World
 from envs.toolkit.chance import Chance
-from envs.toolkit.names import did_you_mean
-from envs.toolkit.records import map_record
+from envs.toolkit.names import check_choice
 from envs.town.dynamics import advance, legal_actions, show_cues, spawn
 from envs.town.experts import STAY, YESTERDAY, Others, PlanningPlayer, SearchConfig, TryingPlayer
 from envs.town.levels import level_settings, make_rules, stage_rules
@@ -28,7 +27,6 @@ from envs.town.observation import (
     global_size,
     global_state,
     group_shapes,
-    group_sizes,
     num_visible,
     observation_names,
     observe,
@@ -36,7 +34,7 @@ from envs.town.observation import (
     privileged,
 )
 from envs.town.people import anybody, learners, move_in, send
-from envs.town.picture import SIZE, draw, legend, marks, scene, window_colors
+from envs.town.picture import SIZE, legend, marks, scene, sketch, window_colors
 from envs.town.rules import HOURS, Rules, Settings
 from envs.town.scoring import calm, ends, feel, money, reward, reward_parts, statistics, wellbeing
 from envs.town.scripted import ConstantPlayer, FogPlayer, GreedyPlayer
@@ -107,10 +105,7 @@ class TownEnv(World):
         stage: int | str = "auto",
         desynchronize: bool = False,
     ) -> None:
-        if observation not in MODES:
-            raise ValueError(
-                f"observation is {observation!r}{did_you_mean(observation, MODES)}: use one of {', '.join(MODES)}."
-            )
+        check_choice(observation, MODES, "observation")
         super().__init__(num_envs, device=device, seed=seed)
         self.rules = make_rules(level, rules, num_agents)
         if privileged and num_visible(self.rules) == 0:
@@ -130,9 +125,8 @@ class TownEnv(World):
 
     def _observation_spec(self) -> Composite:
         n, agents, rules = self.num_envs, self.rules.num_agents, self.rules
-        shapes = group_shapes(rules)
-        if self.mode == "flat":
-            shapes = {"observation": (sum(group_sizes(rules).values()),)}
+        flat = {name: (len(words),) for name, words in observation_names(rules, "flat").items()}
+        shapes = flat if self.mode == "flat" else group_shapes(rules)
 
         def box(*shape: int) -> Bounded:
             return Bounded(-1.0, 1.0, (n, *shape), device=self.device)
@@ -321,7 +315,7 @@ class TownEnv(World):
 
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
         """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""
-        return draw(self.state, self.episode, world, self.rules, size)
+        return sketch(self.state, self.episode, world, self.rules, size).picture()
 
     def scene(self, world: int = 0) -> dict[str, Any]:
         """Return the drawing of one world's present state as vectors, with its grid, agents and places."""
@@ -335,9 +329,3 @@ class TownEnv(World):
     def extra_repr(self) -> str:
         """See :meth:`World.extra_repr`."""
         return f"level={self.rules.name}, num_agents={self.num_agents}, {super().extra_repr()}"
-
-    @override
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
-        super()._apply(fn, recurse)
-        self.tables = map_record(fn, self.tables)
-        return self

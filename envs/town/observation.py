@@ -13,47 +13,22 @@ from torch import Tensor
 from envs.toolkit.geometry import nearest
 from envs.town.people import learners, sought
 from envs.town.rules import HOURS, Rules
-from envs.town.state import NUM_TRAITS, TRAITS, State, Tables, holds_place, hour, kind_of, standing_on
+from envs.town.state import TRAITS, State, Tables, holds_place, hour, kind_of, standing_on
 
 MODES = ("flat", "groups")
 """Modes of the observation: one vector ``observation``, or one key per group."""
 
 
-def group_sizes(rules: Rules) -> dict[str, int]:
-    """Number of components per group, in the order of the flat observation; groups without meaning in this town are
-    left out.
+def group_names(rules: Rules) -> dict[str, list[str]]:
+    """Names of the components of each group, in the order of the flat observation; groups without meaning in this town
+    are left out.
     """
-    kinds, others, members = len(rules.kinds), num_visible(rules), rules.family_size - 1
-    sizes = {
-        "meters": len(rules.meters),
-        "position": 2,
-        "standing_on": kinds + 1,
-        "progress": 1,
-        "time": 3,
-        "previous_action": len(rules.action_names) + 1,
-        "map": 0 if rules.view is not None else 3 * kinds,
-        "window": 0 if rules.view is None else (2 * rules.view + 1) ** 2 * (kinds + 2),
-        "others": others * (3 + (members > 0) + len(rules.action_names) + len(rules.cues)),
-        "traits": NUM_TRAITS if rules.traits else 0,
-        "messages": members * rules.symbols,
-    }
-    return {name: size for name, size in sizes.items() if size}
-
-
-def group_shapes(rules: Rules) -> dict[str, tuple[int, ...]]:
-    """Shapes of the groups: vectors, and the window as a picture [channels, side, side]."""
-    side = 2 * (rules.view or 0) + 1
-    picture = (len(rules.kinds) + 2, side, side)
-    return {name: picture if name == "window" else (size,) for name, size in group_sizes(rules).items()}
-
-
-def observation_names(rules: Rules, mode: str) -> dict[str, list[str]]:
-    """Names of the observation's entries by key: of the components of a group, and of the channels of the window; for
-    the flat observation all components in sequence.
-    """
-    did, channels = [f"did {name}" for name in rules.action_names], [*rules.kinds, "other agent", "wall"]
+    did, reach = [f"did {name}" for name in rules.action_names], rules.view or 0
+    cells = range(-reach, reach + 1)
     of_other = ["x", "y", "exists", *(["family"] if rules.family_size > 1 else []), *did, *rules.cues]
-    nearest_first = ["nearest", *(f"nearest but {slot}" for slot in range(1, num_visible(rules)))]
+    others = ["nearest", *(f"nearest but {slot}" for slot in range(1, num_visible(rules)))][: num_visible(rules)]
+    offsets = [f"{kind} {value}" for kind in rules.kinds for value in ("x", "y", "exists")]
+    window = [f"{channel} at ({x}, {y})" for channel in channel_names(rules) for y in cells for x in cells]
     names = {
         "meters": list(rules.meter_names),
         "position": ["x", "y"],
@@ -61,24 +36,38 @@ def observation_names(rules: Rules, mode: str) -> dict[str, list[str]]:
         "progress": ["of the visit"],
         "time": ["sine of the hour", "cosine of the hour", "share of the time"],
         "previous_action": [*did, "refused"],
-        "map": [f"{kind} {value}" for kind in rules.kinds for value in ("x", "y", "exists")],
-        "window": channels,
-        "others": [f"{other} {value}" for other in nearest_first for value in of_other],
-        "traits": list(TRAITS),
+        **({"map": offsets} if rules.view is None else {"window": window}),
+        "others": [f"{other} {value}" for other in others for value in of_other],
+        "traits": list(TRAITS) if rules.traits else [],
         "messages": [
             f"member {member} says {symbol}"
             for member in range(1, rules.family_size)
             for symbol in range(rules.symbols)
         ],
     }
-    seen = {name: names[name] for name in group_sizes(rules)}
+    return {group: words for group, words in names.items() if words}
+
+
+def channel_names(rules: Rules) -> list[str]:
+    """Names of the channels of the window."""
+    return [*rules.kinds, "other agent", "wall"]
+
+
+def group_shapes(rules: Rules) -> dict[str, tuple[int, ...]]:
+    """Shapes of the groups: vectors, and the window as a picture [channels, side, side]."""
+    side = 2 * (rules.view or 0) + 1
+    picture = (len(rules.kinds) + 2, side, side)
+    return {name: picture if name == "window" else (len(words),) for name, words in group_names(rules).items()}
+
+
+def observation_names(rules: Rules, mode: str) -> dict[str, list[str]]:
+    """Names of the observation's entries by key: of the components of a group, and of the channels of the window; for
+    the flat observation all components in sequence.
+    """
+    names = group_names(rules)
     if mode == "groups":
-        return seen
-    if "window" in seen:
-        reach = rules.view or 0
-        cells = range(-reach, reach + 1)
-        seen["window"] = [f"{channel} at ({x}, {y})" for channel in channels for y in cells for x in cells]
-    return {"observation": [f"{group} {name}" for group, words in seen.items() for name in words]}
+        return {group: channel_names(rules) if group == "window" else words for group, words in names.items()}
+    return {"observation": [f"{group} {name}" for group, words in names.items() for name in words]}
 
 
 def num_visible(rules: Rules) -> int:
@@ -117,16 +106,21 @@ def observe(state: State, rules: Rules) -> dict[str, Tensor]:
     }
     if rules.view is None:
         rows["map"] = _map(own, rules)
-    if num_visible(rules):
-        rows["others"] = _others(state, rules)
-    if rules.traits:
-        rows["traits"] = list(own.traits.unbind(0))
-    if rules.symbols:
-        rows["messages"] = _messages(state, rules)
-    groups = {name: torch.stack(values).permute(2, 1, 0).contiguous() for name, values in rows.items()}
+    groups = {name: _stacked(values) for name, values in rows.items()}
     if rules.view is not None:
         groups["window"] = _window(state, rules)
-    return {name: groups[name] for name in group_shapes(rules)}
+    if num_visible(rules):
+        groups["others"] = _stacked(_others(state, rules))
+    if rules.traits:
+        groups["traits"] = _stacked(list(own.traits.unbind(0)))
+    if rules.symbols:
+        groups["messages"] = _stacked(_messages(state, rules))
+    return groups
+
+
+def _stacked(values: list[Tensor]) -> Tensor:
+    """Stack components [A, N] to [N, A, size]."""
+    return torch.stack(values).permute(2, 1, 0).contiguous()
 
 
 def _one_hot(index: Tensor, size: int) -> list[Tensor]:

@@ -8,9 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from envs.base.episode import EpisodeStats
 from envs.toolkit.drawing import Canvas, Color, Point, check_picture, mix, regular
 from envs.toolkit.marks import Marks, Term, entry
@@ -54,13 +51,6 @@ NARROWEST = 100
 """Least width of the panel [pixels]; a narrower one would not be readable and is left out."""
 ROOMY = 18
 """Least size of a cell [pixels] that holds its label."""
-
-
-def draw(
-    state: State, episode: EpisodeStats, world: int, rules: Rules, size: tuple[int, int] = SIZE
-) -> NDArray[np.uint8]:
-    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels."""
-    return sketch(state, episode, world, rules, size).picture()
 
 
 def sketch(
@@ -230,7 +220,7 @@ def _draw_places(canvas: Canvas, one: State, rules: Rules, window: Window | None
             _draw_beside(canvas, short[index], (x, y), one, mix(color, WORDS, 0.35))
             continue
         high, letters = (0.23, 0.25) if (x, y) in taken else (0.5, 0.36)
-        pixel, tone = _pixel(canvas, (x + 0.5, y + high)), mix(color, WORDS, 0.75)
+        pixel, tone = canvas.place((x + 0.5, y + high)), mix(color, WORDS, 0.75)
         centered(canvas, pixel, short[index], min(canvas.scale * letters, 22), tone)
 
 
@@ -245,7 +235,7 @@ def _draw_beside(canvas: Canvas, words: str, cell: tuple[int, int], one: State, 
         return sum((x, y) in others or not 0 <= x < one.settings.width for x, y in beside)
 
     side = min((1, -1), key=crowd)
-    x, y = _pixel(canvas, (cell[0] + 0.5 + side * 0.5, cell[1] + 0.5))
+    x, y = canvas.place((cell[0] + 0.5 + side * 0.5, cell[1] + 0.5))
     centered(canvas, (x + side * 0.75 * letters, y), words, letters, color)
 
 
@@ -271,7 +261,7 @@ def _draw_agents(canvas: Canvas, one: State, rules: Rules) -> None:
         cells.setdefault((one.agents.x[agent], one.agents.y[agent]), []).append(agent)
     for (x, y), together in cells.items():
         if canvas.scale < ROOMY:
-            _draw_stack(canvas, one, rules, together, _pixel(canvas, (x + 0.5, y + 0.5)))
+            _draw_stack(canvas, one, rules, together, canvas.place((x + 0.5, y + 0.5)))
             continue
         above = 0.4 if (x, y) in places else 0.0
         columns = min(len(together), math.ceil(math.sqrt(len(together) / (1 - above))))
@@ -280,7 +270,7 @@ def _draw_agents(canvas: Canvas, one: State, rules: Rules) -> None:
         for index, agent in enumerate(together):
             across = (index % columns + 0.5) / columns
             down = above + (1 - above) * (index // columns + 0.5) / rows - 0.04 * above
-            pixel = _pixel(canvas, (x + across, y + down))
+            pixel = canvas.place((x + across, y + down))
             draw_agent(canvas, one, rules, agent, pixel, radius)
             _draw_marks(canvas, [cue for cue, _ in shown_cues(one, rules, agent)], pixel, radius)
 
@@ -322,7 +312,3 @@ def _draw_header(canvas: Canvas, one: State, episode: EpisodeStats, rules: Rules
     for share, (name, value, color) in zip(shares, entries, strict=True):
         end = canvas.text((gap + share * (width - 2 * gap), height / 2), name, letters, FAINT)
         canvas.text((end + letters / 2, height / 2), value, letters, color)
-
-
-def _pixel(canvas: Canvas, point: Point) -> Point:
-    return canvas.origin[0] + canvas.scale * point[0], canvas.origin[1] + canvas.scale * point[1]

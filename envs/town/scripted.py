@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from typing_extensions import override
 
+from envs.base.players import Player
 from envs.base.world import GROUP
 from envs.toolkit.records import map_record
 from envs.town.rules import HOURS, INTERACT, UP, WAIT, Rules
@@ -27,7 +27,7 @@ MONEY = 0.5
 """Weight of money relative to a need."""
 
 
-class GreedyPlayer(TensorDictModuleBase):
+class GreedyPlayer(Player):
     """Policy that pursues the visit with the largest gain in the logarithms of its meters per step of travel, waiting
     and staying.
 
@@ -36,9 +36,7 @@ class GreedyPlayer(TensorDictModuleBase):
     """
 
     def __init__(self, env: Any) -> None:
-        super().__init__()
-        self.__dict__["env"] = env  # not as a submodule: a policy does not own its world
-        self.in_keys, self.out_keys = [(GROUP, "alive")], [(GROUP, "action")]
+        super().__init__(env, (GROUP, "alive"))
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the action of every agent."""
@@ -47,23 +45,17 @@ class GreedyPlayer(TensorDictModuleBase):
         return tensordict.set((GROUP, "action"), all_heads(action, rules))
 
 
-class ConstantPlayer(TensorDictModuleBase):
+class ConstantPlayer(Player):
     """Policy that always takes one action, such as ``rest`` or ``wait``; it waits where that is not enabled."""
 
     def __init__(self, env: Any, action: str) -> None:
-        super().__init__()
-        self.in_keys, self.out_keys = [(GROUP, "alive")], [(GROUP, "action")]
-        names, heads = env.rules.action_names, 2 if env.rules.symbols else 1
-        self.choice = names.index(action) if action in env.rules.enabled else WAIT
-        self.heads = heads
+        super().__init__(env, (GROUP, "alive"))
+        self.choice = env.rules.action_names.index(action) if action in env.rules.enabled else WAIT
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the action of every agent."""
-        alive = tensordict.get((GROUP, "alive"))
-        action = torch.full_like(alive, self.choice, dtype=torch.int64)
-        if self.heads > 1:  # with symbol 0, no message
-            action = torch.stack((action, torch.zeros_like(action)), -1)
-        return tensordict.set((GROUP, "action"), action)
+        action = torch.full_like(tensordict.get((GROUP, "alive")).T, self.choice, dtype=torch.int64)
+        return tensordict.set((GROUP, "action"), all_heads(action, self.env.rules))
 
 
 def greedy_action(state: State, rules: Rules, tables: Tables) -> Tensor:

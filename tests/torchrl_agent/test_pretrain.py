@@ -12,6 +12,7 @@ from torchrl.envs import GymEnv
 from torchrl_agent import cli, keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
+from torchrl_agent.models.heads import action_choice
 from torchrl_agent.models.pretrained import (
     MODULES,
     ModuleError,
@@ -21,6 +22,7 @@ from torchrl_agent.models.pretrained import (
     read_module,
     save_module,
 )
+from torchrl_agent.modules.distributions import MaskedCategorical
 from torchrl_agent.modules.networks import NEARLY_SHUT, GatedConcat, symlog
 from torchrl_agent.modules.perception import PerceptionConfig, PerceptionLoss
 from torchrl_agent.modules.records import auroc
@@ -594,15 +596,18 @@ def test_errors_are_reported_from_the_least_confident_quarter_on():
     assert found == pytest.approx([0.4, 0.3, 0.2, 0.1], rel=1e-4)
 
 
+CHOICE = action_choice({"logits": keys.LOGITS, "mask": keys.ACTION_MASK}, MaskedCategorical, {})
+
+
 def test_the_policy_is_measured_against_the_most_frequent_action():
     action = torch.tensor([[0, 1, 1, 2]])
     logits = torch.nn.functional.one_hot(torch.tensor([[0, 1, 2, 2]]), 3).float()
     data = frames(1, 4, **{keys.ACTION: action, keys.LOGITS: logits})
     data[keys.VALID][0, 3] = False
-    figures = CloningLoss([3]).figures(data, data)
+    figures = CloningLoss([3], CHOICE).figures(data, data)
     assert figures["accuracy"] == figures["accuracy_of_the_most_frequent"] == pytest.approx(2 / 3)
     train = frames(1, 4, **{keys.ACTION: torch.zeros(1, 4, dtype=torch.int64)})
-    figures = CloningLoss([3]).figures(data, train)
+    figures = CloningLoss([3], CHOICE).figures(data, train)
     assert figures["accuracy_of_the_most_frequent"] == pytest.approx(1 / 3), "frequent in what was learned from"
 
 
@@ -611,14 +616,14 @@ def test_cloning_leaves_out_the_dead_and_the_forbidden():
     data = frames(1, 3, **{keys.LOGITS: logits, keys.ACTION: torch.tensor([[0, 1, 1]])})
     data[keys.ACTION_MASK] = torch.tensor([[[True, True], [True, False], [True, True]]])
     data[keys.VALID][0, 2] = False
-    losses = CloningLoss([2])(data)
+    losses = CloningLoss([2], CHOICE)(data)
     assert losses["loss_cloning"].item() == pytest.approx(math.log(2))
     losses["loss_cloning"].backward()
     assert logits.grad[0, 0].any() and not logits.grad[0, 1:].any()
     assert logits.grad.isfinite().all()
     data[keys.VALID][0, 2] = True
     data[keys.LOGITS] = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]])
-    figures = CloningLoss([2]).figures(data, data)
+    figures = CloningLoss([2], CHOICE).figures(data, data)
     assert figures["accuracy"] == 1, "nobody can do what is forbidden"
     assert figures["accuracy_of_the_most_frequent"] == 0.5, "of the two that count"
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from torchrl_agent.core.run_names import find_run
 from torchrl_agent.core.tables import aligned
+from torchrl_agent.core.text import to_json
 from torchrl_agent.experiment.compose import config_names
 from torchrl_agent.experiment.overrides import quoted
 from torchrl_agent.runs.members import find_member
@@ -113,6 +114,12 @@ def add_seeds(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option of machine-readable results."""
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+
+
+def print_json(parsed: argparse.Namespace, result: Any) -> None:
+    """Print a result as one line of JSON if it was requested."""
+    if parsed.json:
+        print(to_json(result))
 
 
 def check_least(parsed: argparse.Namespace, **least: int) -> None:

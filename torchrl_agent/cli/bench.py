@@ -19,6 +19,7 @@ from torchrl_agent.cli.arguments import (
     add_short,
     add_trust,
     check_least,
+    print_json,
 )
 from torchrl_agent.core.checkpoint import versions
 from torchrl_agent.core.devices import resolve_device
@@ -63,8 +64,7 @@ def complete_bench(words: list[str]) -> list[str]:
 def run_bench(parsed: argparse.Namespace) -> None:
     """Measure, and print the figures, also as JSON on request."""
     result = parsed.measured(parsed)
-    if parsed.json:
-        print(to_json(result))
+    print_json(parsed, result)
 
 
 def _add_speed(parser: argparse.ArgumentParser) -> None:
@@ -162,5 +162,4 @@ def run_profile(parsed: argparse.Namespace) -> None:
     found = profile_training(experiment, output, parsed.iterations, parsed.top)
     print(table(found))
     print(output)
-    if parsed.json:
-        print(to_json(asdict(found)))
+    print_json(parsed, asdict(found))

@@ -6,10 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent.cli.arguments import add_json
+from torchrl_agent.cli.arguments import add_json, print_json
 from torchrl_agent.core.run_names import CONFIG, shipped_runs
 from torchrl_agent.core.tables import printable
-from torchrl_agent.core.text import to_json
 from torchrl_agent.runs.lineage import PICTURE, plot_lineage
 from torchrl_agent.runs.report import AXES, FRAMES, METRIC, compare, plot, table
 
@@ -27,8 +26,7 @@ def run_compare(parsed: argparse.Namespace) -> None:
     """Print the table of runs."""
     entries = compare([Path(folder) for folder in parsed.run_folders])
     print(table(entries, parsed.form))
-    if parsed.json:
-        print(to_json({"configurations": entries}))
+    print_json(parsed, {"configurations": entries})
 
 
 # --- learning curves -------------------------------------------------------------------------------------------------
@@ -82,5 +80,4 @@ def run_runs(parsed: argparse.Namespace) -> None:
         found.append({"config": entry["config"], "runs": [figures]})
     if found:
         print(table(found))
-    if parsed.json:
-        print(to_json({"runs": [{"config": entry["config"], **entry["runs"][0]} for entry in found]}))
+    print_json(parsed, {"runs": [{"config": entry["config"], **entry["runs"][0]} for entry in found]})

@@ -10,11 +10,11 @@ from torchrl_agent.cli.arguments import (
     add_json,
     add_overrides,
     add_without,
+    print_json,
     print_table,
     print_ways,
     run_of,
 )
-from torchrl_agent.core.text import to_json
 from torchrl_agent.evaluation.ablation import without
 from torchrl_agent.experiment.judging import configured_way, evaluate, evaluate_ways
 from torchrl_agent.explain import keep_reference
@@ -54,5 +54,4 @@ def run_evaluate(parsed: argparse.Namespace) -> None:
             result = {**ways[configured_way(experiment)], "ways": ways}
     if parsed.reference:
         print(keep_reference(run_of(parsed), parsed.checkpoint, experiment, agent))
-    if parsed.json:
-        print(to_json(result))
+    print_json(parsed, result)

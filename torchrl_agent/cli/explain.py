@@ -17,10 +17,10 @@ from torchrl_agent.cli.arguments import (
     add_trust,
     add_without,
     check_least,
+    print_json,
     run_of,
 )
 from torchrl_agent.core.run_names import find_run, output_of
-from torchrl_agent.core.text import to_json
 from torchrl_agent.explain import as_dict, explain, write_page
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_text
@@ -54,8 +54,7 @@ def run_explain(parsed: argparse.Namespace) -> None:
     print(as_text(thought, diagnosis))
     if parsed.output is not None:
         print(f"\n{write_page(thought, Path(parsed.output))}")
-    if parsed.json:
-        print(to_json(as_dict(thought, diagnosis)))
+    print_json(parsed, as_dict(thought, diagnosis))
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
@@ -169,5 +168,4 @@ def _check_answer(parsed: argparse.Namespace) -> None:
     answer = read_answer(Path(parsed.answer))
     result = check(answer, parsed.episodes)
     print("\n".join(sentences(answer, result)))
-    if parsed.json:
-        print(to_json(result))
+    print_json(parsed, result)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from torchrl_agent.cli.arguments import add_run, run_of
 from torchrl_agent.convert import from_reference, from_sb3, to_reference, to_sb3
@@ -45,26 +46,27 @@ def add_convert(verb: argparse.ArgumentParser) -> None:
     """Add the libraries and the directions of conversion."""
     names = "sb3|to-sb3|reference|to-reference"
     ways = verb.add_subparsers(dest="way", required=True, metavar=names, parser_class=type(verb))
+    statistics: dict[str, Any] = {"dest": "statistics", "type": Path, "metavar": "FILE"}
     way = ways.add_parser("sb3", help="make a run of a Stable-Baselines3 model")
     way.add_argument("model", metavar="MODEL.zip", type=Path)
-    way.add_argument("--vecnormalize", type=Path, metavar="FILE", help="its statistics: .pkl (with --trust) or .json")
+    way.add_argument("--vecnormalize", help="its statistics: .pkl (with --trust) or .json", **statistics)
     _add_world(way)
     way.add_argument("--activation", choices=tuple(ACTIVATIONS), help="where the model does not say")
-    way.set_defaults(convert=_from)
+    way.set_defaults(convert=from_sb3)
     way = ways.add_parser("to-sb3", help="write a run's agent as a Stable-Baselines3 model of the same algorithm")
     add_run(way)
     way.add_argument("output", metavar="OUTPUT.zip", type=Path)
-    way.set_defaults(convert=_to)
+    way.set_defaults(convert=to_sb3)
     way = ways.add_parser("reference", help="make a run of an ActorCritic that the Arena's first trainer saved")
     way.add_argument("model", metavar="MODEL.pt", type=Path)
-    way.add_argument("--statistics", type=Path, metavar="FILE", help="its .json (MODEL_normalization.json)")
+    way.add_argument("--statistics", help="its .json (MODEL_normalization.json)", **statistics)
     _add_world(way)
     way.add_argument("--activation", choices=tuple(ACTIVATIONS), default="silu", help="the file does not say (silu)")
-    way.set_defaults(convert=_from_reference)
+    way.set_defaults(convert=from_reference)
     way = ways.add_parser("to-reference", help="write a run's agent as such a file")
     add_run(way)
     way.add_argument("output", metavar="OUTPUT.pt", type=Path)
-    way.set_defaults(convert=_to_reference)
+    way.set_defaults(convert=to_reference)
 
 
 def _add_world(way: argparse.ArgumentParser) -> None:
@@ -77,35 +79,13 @@ def _add_world(way: argparse.ArgumentParser) -> None:
 
 def run_convert(parsed: argparse.Namespace) -> None:
     """Convert, then print the assumptions and the paths of the results."""
-    paths, notes = parsed.convert(parsed)
+    if parsed.way.startswith("to-"):
+        paths, notes = parsed.convert(run_of(parsed), parsed.output, parsed.checkpoint)
+    else:
+        where = (parsed.config, parsed.overrides, parsed.run_name, parsed.statistics)
+        folder, notes = parsed.convert(parsed.model, *where, activation=parsed.activation, trust=parsed.trust)
+        paths = [folder]
     for note in notes:
         print(f"note: {note}.")
     for path in paths:
         print(path)
-
-
-def _from(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
-    folder, notes = from_sb3(
-        parsed.model,
-        parsed.config,
-        parsed.overrides,
-        parsed.run_name,
-        parsed.vecnormalize,
-        parsed.trust,
-        parsed.activation,
-    )
-    return [folder], notes
-
-
-def _to(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
-    return to_sb3(run_of(parsed), parsed.output, parsed.checkpoint)
-
-
-def _from_reference(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
-    where = (parsed.config, parsed.overrides, parsed.run_name, parsed.statistics)
-    folder, notes = from_reference(parsed.model, *where, parsed.activation, parsed.trust)
-    return [folder], notes
-
-
-def _to_reference(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
-    return to_reference(run_of(parsed), parsed.output, parsed.checkpoint)

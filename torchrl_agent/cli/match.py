@@ -7,10 +7,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchrl_agent.cli.arguments import add_agent, add_json, add_trust, check_least, run_of
+from torchrl_agent.cli.arguments import add_agent, add_json, add_trust, check_least, print_json, run_of
 from torchrl_agent.cli.train import follow
 from torchrl_agent.core.tables import aligned
-from torchrl_agent.core.text import to_json
 from torchrl_agent.evaluation.exploitability import exploitability, exploiters_of
 from torchrl_agent.evaluation.matches import match, rate_league
 from torchrl_agent.experiment.judging import WAYS
@@ -42,8 +41,7 @@ def run_match(parsed: argparse.Namespace) -> None:
             f"{way} actions: {parsed.one} takes {found['share']:.3f} ({found['low']:.3f} to {found['high']:.3f}) of "
             f"the points against {parsed.other}: {found['won']} won, {found['drawn']} drawn, {found['lost']} lost"
         )
-    if parsed.json:
-        print(to_json(result))
+    print_json(parsed, result)
 
 
 # --- league ----------------------------------------------------------------------------------------------------------
@@ -72,8 +70,7 @@ def run_league(parsed: argparse.Namespace) -> None:
     print("\n".join(table(result, way)))
     if parsed.picture is not None:
         print(write_figure(draw(result, way), Path(parsed.picture), option="--picture"))
-    if parsed.json:
-        print(to_json(result))
+    print_json(parsed, result)
 
 
 def table(result: dict[str, Any], way: str) -> list[str]:
@@ -141,6 +138,5 @@ def run_exploit(parsed: argparse.Namespace) -> int:
             f"{way} actions: after {found['frames']:,} frames the best of {parsed.members} takes {result['best']:.3f} "
             f"of the points against {found['target']}, the mean {result['mean']:.3f}{half}"
         )
-    if parsed.json:
-        print(to_json(found))
+    print_json(parsed, found)
     return 0

@@ -9,16 +9,9 @@ SUPPORTED = (
     "PPO, A2C, DQN, SAC, TD3 and RecurrentPPO models that see a vector, a picture or several of both, and whose "
     "actions are discrete, or continuous ones without use_sde, can be converted"
 )
-DEFAULT_ACTIVATIONS = {
-    "PPO": "tanh",
-    "A2C": "tanh",
-    "DQN": "relu",
-    "RecurrentPPO": "tanh",
-    "SAC": "relu",
-    "TD3": "relu",
-}
-"""Stable-Baselines3's defaults where ``policy_kwargs`` name no activation function."""
 OFF_POLICY = ("DQN", "SAC", "TD3")
+DEFAULT_ACTIVATIONS = dict.fromkeys(("PPO", "A2C", "RecurrentPPO"), "tanh") | dict.fromkeys(OFF_POLICY, "relu")
+"""Stable-Baselines3's defaults where ``policy_kwargs`` name no activation function."""
 SQUASHED = ("SAC", "TD3")
 """Algorithms of continuous actions in -1 to 1 that have two networks of action values."""
 
@@ -86,3 +79,8 @@ def layer_names(algorithm: str, network: str, names: Iterable[str]) -> list[str]
     """Return the names of a network's layers, from input to output, among those of a policy's tensors in its order."""
     begins = NETWORKS[algorithm][network]
     return [name.removesuffix(".weight") for name in names if name.startswith(begins) and name.endswith(".weight")]
+
+
+def hyperparameters(**names: str) -> dict[str, str]:
+    """Return the keys of this project's algorithms by Stable-Baselines3's names."""
+    return {theirs: f"algorithm.{ours}" for theirs, ours in names.items()}

@@ -53,11 +53,6 @@ def model_settings(archive: Archive) -> dict[str, Any]:
     return settings
 
 
-def gaussian_of(agent: Agent) -> Gaussian | None:
-    """Return the module that computes mean and standard deviation of an agent's continuous actions, if it has one."""
-    return next((module for module in agent.actor_head.modules() if isinstance(module, Gaussian)), None)
-
-
 def linear_layers(network: nn.Module) -> list[nn.Linear]:
     """Return the linear layers of a network, from its input to its output."""
     return [module for module in network.modules() if isinstance(module, nn.Linear)]
@@ -117,7 +112,7 @@ class Correspondence:
         """Pairs of a policy's last layer: in the world's unit instead of half ranges, or in two layers, mean and
         deviation, instead of one.
         """
-        gaussian = gaussian_of(self.agent)
+        gaussian = next((part for part in self.agent.actor_head.modules() if isinstance(part, Gaussian)), None)
         if self.algorithm == "SAC":
             half = pairs[0].ours.shape[0] // 2
             for pair in pairs:

@@ -15,37 +15,25 @@ from torch import Tensor
 
 from torchrl_agent.algorithms.dqn import epsilon
 from torchrl_agent.convert.archive import Archive
+from torchrl_agent.convert.layout import hyperparameters
 from torchrl_agent.convert.networks import Correspondence
 from torchrl_agent.convert.pairs import fill
 from torchrl_agent.training.learner import Learner
 
 _COMMON = {
-    "gamma": "algorithm.gamma",
-    "learning_rate": "algorithm.learning_rate.initial",
     "n_envs": "world.num_envs",
-    "buffer_size": "algorithm.replay_size",
-    "learning_starts": "algorithm.learning_starts",
-    "batch_size": "algorithm.batch_size",
-    "tau": "algorithm.target_rate",
+    **hyperparameters(gamma="gamma", learning_rate="learning_rate.initial", learning_starts="learning_starts"),
+    **hyperparameters(buffer_size="replay_size", batch_size="batch_size", tau="target_rate"),
 }
+_EPSILON = hyperparameters(exploration_initial_eps="epsilon_initial", exploration_final_eps="epsilon_final")
+_NOISE = hyperparameters(target_policy_noise="target_noise", target_noise_clip="noise_clip")
 HYPERPARAMETERS = {
-    "DQN": {
-        **_COMMON,
-        "max_grad_norm": "algorithm.max_grad_norm",
-        "exploration_initial_eps": "algorithm.epsilon_initial",
-        "exploration_final_eps": "algorithm.epsilon_final",
-    },
+    "DQN": {**_COMMON, **hyperparameters(max_grad_norm="max_grad_norm"), **_EPSILON},
     "SAC": {
         **_COMMON,
-        "target_entropy": "algorithm.target_entropy",
-        "target_update_interval": "algorithm.target_interval",
+        **hyperparameters(target_entropy="target_entropy", target_update_interval="target_interval"),
     },
-    "TD3": {
-        **_COMMON,
-        "policy_delay": "algorithm.policy_delay",
-        "target_policy_noise": "algorithm.target_noise",
-        "target_noise_clip": "algorithm.noise_clip",
-    },
+    "TD3": {**_COMMON, **hyperparameters(policy_delay="policy_delay"), **_NOISE},
 }
 """Stable-Baselines3's names and this project's, for settings of the same meaning, by its algorithms."""
 PLAIN = {"algorithm.dueling": False, "algorithm.double": False, "algorithm.priority_exponent": 0.0}

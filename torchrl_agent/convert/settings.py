@@ -11,23 +11,15 @@ from torchrl_agent.convert.checks import policy_text
 from torchrl_agent.convert.normalization import Normalization
 
 HYPERPARAMETERS = {
-    "gamma": "algorithm.gamma",
-    "gae_lambda": "algorithm.lmbda",
-    "ent_coef": "algorithm.entropy_coeff",
-    "vf_coef": "algorithm.critic_coeff",
-    "max_grad_norm": "algorithm.max_grad_norm",
-    "normalize_advantage": "algorithm.normalize_advantage",
-    "n_steps": "algorithm.rollout_steps",
     "n_envs": "world.num_envs",
-    "learning_rate": "algorithm.learning_rate.initial",
+    **layout.hyperparameters(gamma="gamma", gae_lambda="lmbda", ent_coef="entropy_coeff", vf_coef="critic_coeff"),
+    **layout.hyperparameters(max_grad_norm="max_grad_norm", normalize_advantage="normalize_advantage"),
+    **layout.hyperparameters(n_steps="rollout_steps", learning_rate="learning_rate.initial"),
 }
 """Stable-Baselines3's names and this project's, for PPO and A2C."""
 PPO_HYPERPARAMETERS = {
-    "n_epochs": "algorithm.num_epochs",
-    "clip_range": "algorithm.clip_epsilon",
-    "clip_range_vf": "algorithm.clip_value",
-    "target_kl": "algorithm.target_kl",
-    "batch_size": "algorithm.minibatch_size",
+    **layout.hyperparameters(n_epochs="num_epochs", batch_size="minibatch_size", target_kl="target_kl"),
+    **layout.hyperparameters(clip_range="clip_epsilon", clip_range_vf="clip_value"),
 }
 """Hyper-parameters that only PPO has."""
 KNOWN = {

@@ -284,14 +284,12 @@ def fetch_rows(value: Tensor, places: Tensor) -> Tensor:
 
 def first(function: Callable[[], Value]) -> Value:
     """Call a function on the first rank alone, and return its result on all ranks."""
-    if _size == 1:
-        return function()
-    result: list[Any] = [None]
-    if _rank == 0:
+
+    def lone() -> Value:
         with alone():
-            result = [function()]
-    distributed.broadcast_object_list(result, 0)
-    return result[0]
+            return function()
+
+    return from_one(0, lone)
 
 
 def from_one(source: int, function: Callable[[], Value]) -> Value:

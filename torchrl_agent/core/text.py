@@ -63,6 +63,14 @@ def _finite(value: Any) -> Any:
     return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
+def dotted(values: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """Return nested dictionaries as one, by dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= dotted(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
+    return found
+
+
 # --- paths -----------------------------------------------------------------------------------------------------------
 
 

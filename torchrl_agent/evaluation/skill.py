@@ -43,18 +43,11 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
         experiment = Experiment.load(config, *overrides, f"seed={seed}")
         start = time.perf_counter()
         (iteration,) = deque(learn(experiment), maxlen=1)
-        row = {
-            "player": experiment.algorithm_class.name,
-            "seed": seed,
-            "frames": iteration.frames,
-            "seconds": time.perf_counter() - start,
-        }
-        agent = iteration.agent
+        seconds, agent = time.perf_counter() - start, iteration.agent
+        row = {"player": experiment.algorithm_class.name, "seed": seed, "frames": iteration.frames, "seconds": seconds}
         rows.append({**row, **_judge(acting_policy(agent), agent.attach(_judging_world(experiment)))})
-    returns, mark = (
-        [row["return_mean"] for row in rows if row["player"] == experiment.algorithm_class.name],
-        experiment.evaluation.mark,
-    )
+    returns = [row["return_mean"] for row in rows if "seed" in row]
+    mark = experiment.evaluation.mark
     return {
         "config": config,
         "overrides": overrides,

@@ -20,7 +20,7 @@ from torchrl_agent.algorithms.registry import find_algorithm
 from torchrl_agent.core.bounds import FRAMES, SEED, any_number, check_ranges, choice, count, number, share, weight
 from torchrl_agent.core.devices import resolve_device
 from torchrl_agent.core.run_names import check_run_name
-from torchrl_agent.core.text import with_tilde
+from torchrl_agent.core.text import dotted, with_tilde
 from torchrl_agent.experiment import build
 from torchrl_agent.experiment.compose import SCHEMA, compose_experiment, read_config
 from torchrl_agent.models.agent import Agent
@@ -201,7 +201,9 @@ class Experiment:
         """
         plain = dataclasses.asdict(self)
         del plain["run"], plain["tuned"], plain["algorithm"]["_target_"]
-        return {"algorithm": self.algorithm_class.name, **_flat(with_tilde(plain))}
+        given = {name: value for name, value in dotted(with_tilde(plain)).items() if value is not None}
+        listed = {name: str(value) if isinstance(value, list) else value for name, value in given.items()}
+        return {"algorithm": self.algorithm_class.name, **listed}
 
     def hash(self) -> str:
         """Short hash of the configuration without its ``run`` section."""
@@ -301,16 +303,6 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 _Dumper.add_representer(str, OmegaConfDumper.str_representer)
 _Dumper.add_multi_representer(np.floating, lambda dumper, value: dumper.represent_float(float(value)))
 _Dumper.add_multi_representer(np.integer, lambda dumper, value: dumper.represent_int(int(value)))
-
-
-def _flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:
-    found = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            found.update(_flat(value, f"{above}{name}."))
-        elif value is not None:
-            found[f"{above}{name}"] = str(value) if isinstance(value, list) else value
-    return found
 
 
 def _check_evaluation(config: EvaluationConfig) -> None:

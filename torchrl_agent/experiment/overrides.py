@@ -164,14 +164,12 @@ def hint_at(root: Any, key: str) -> tuple[Any, bool]:
     return hint, is_open
 
 
+@functools.cache
 def field_hints(hint: Any) -> dict[str, Any]:
     """Types of a dataclass's fields by name; empty for anything else."""
     kind = without_none(hint)
-    return _field_hints(kind) if isinstance(kind, type) and dataclasses.is_dataclass(kind) else {}
-
-
-@functools.cache
-def _field_hints(kind: type) -> dict[str, Any]:
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        return {}
     hints = get_type_hints(kind)
     return {each.name: hints[each.name] for each in dataclasses.fields(kind)}
 

@@ -5,7 +5,7 @@ class or function that makes the batch.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,13 +18,10 @@ from torchrl_agent.trust.allowed import TRANSFORM_NAMES
 from torchrl_agent.trust.targets import build, find
 
 NUM_ENVS, DEVICE = "num_envs", "device"
-BATCH_ARGUMENTS: dict[str, Callable[[int], tuple[str, Any]]] = {
-    "GymEnv": lambda number: (NUM_ENVS, number),
-    "BraxEnv": lambda number: ("batch_size", [number]),
-    "JumanjiEnv": lambda number: ("batch_size", [number]),
-    "MujocoPlaygroundEnv": lambda number: ("batch_size", [number]),
-    "ParallelEnv": lambda number: ("num_workers", number),
-    "SerialEnv": lambda number: ("num_workers", number),
+BATCH_ARGUMENTS = {
+    "GymEnv": NUM_ENVS,
+    **dict.fromkeys(("BraxEnv", "JumanjiEnv", "MujocoPlaygroundEnv"), "batch_size"),
+    **dict.fromkeys(("ParallelEnv", "SerialEnv"), "num_workers"),
 }
 """TorchRL's classes whose number of worlds has another name, or is hidden among other arguments."""
 
@@ -56,10 +53,10 @@ def build_batched(arguments: Mapping[str, Any]) -> EnvBase:
         return _checked(build(arguments), number)
     if isinstance(target, type) and issubclass(target, gymnasium.Env):
         return _gymnasium(arguments, number, device)
-    name, value = BATCH_ARGUMENTS.get(getattr(target, "__name__", ""), _num_envs)(number or 1)
+    name = BATCH_ARGUMENTS.get(getattr(target, "__name__", ""), NUM_ENVS)
     pixels = arguments.get("from_pixels", False)  # TorchRL's GymEnv has no pictures of several worlds
     if number is not None and name not in arguments and _takes(target, name) and not pixels:
-        arguments[name] = value
+        arguments[name] = [number] if name == "batch_size" else number
     if device is not None and _takes(target, DEVICE):
         arguments[DEVICE] = device
     env = build(arguments)
@@ -85,10 +82,6 @@ def _gymnasium(arguments: dict[str, Any], number: int | None, device: str | None
 
     make.__name__ = str(arguments["_target_"]).rpartition(".")[2]
     return batch(make, number or 1, device=device, **taken)
-
-
-def _num_envs(number: int) -> tuple[str, Any]:
-    return NUM_ENVS, number
 
 
 def _takes(target: Any, name: str) -> bool:
@@ -173,6 +166,6 @@ def transform_arguments(transform: str | Mapping[str, Any]) -> tuple[str, dict[s
     if name not in TRANSFORM_NAMES:
         raise ValueError(
             f"world.transforms names {name!r}, which there is not{did_you_mean(name, TRANSFORM_NAMES)}: use some of "
-            f"{', '.join(TRANSFORM_NAMES)}."
+            f"{', '.join(sorted(TRANSFORM_NAMES))}."
         )
     return name, dict(arguments or {})

@@ -50,34 +50,25 @@ def _gym(name: str) -> dict[str, Any]:
     return {"_target_": GYMNASIUM, "env_name": name}
 
 
-def _atari(name: str) -> dict[str, Any]:
-    name = _versioned(name, "v5")
-    return {**_gym(name if "/" in name or "NoFrameskip" in name else f"ALE/{name}"), "atari": True}
-
-
-def _dm_control(name: str) -> dict[str, Any]:
-    return _gym(_versioned(f"dm_control/{name}", "v0"))
-
-
 def _versioned(name: str, version: str) -> str:
     return name if re.search(r"-v\d+$", name) else f"{name}-{version}"
 
 
-def _pettingzoo(name: str) -> dict[str, Any]:
-    return {"_target_": "envs.libs.pettingzoo.VectorPettingZooEnv", "module": name}
-
-
-def _vmas(name: str) -> dict[str, Any]:
-    return {"_target_": "envs.libs.vmas.VectorVmasEnv", "scenario": name}
+def _atari(name: str) -> dict[str, Any]:
+    name = _versioned(name, "v5")
+    return {**_gym(name if "/" in name or "NoFrameskip" in name else f"ALE/{name}"), "atari": True}
 
 
 PREFIXES: dict[str, tuple[Callable[[str], dict[str, Any]], str]] = {
     "gym": (_gym, "gym:Hopper-v5"),
     "ale": (_atari, "ale:ALE/Pong-v5"),
     "minigrid": (_gym, "minigrid:MiniGrid-DoorKey-5x5-v0"),
-    "dmc": (_dm_control, "dmc:cartpole-swingup"),
-    "pettingzoo": (_pettingzoo, "pettingzoo:mpe2.simple_spread_v3"),
-    "vmas": (_vmas, "vmas:navigation"),
+    "dmc": (lambda name: _gym(_versioned(f"dm_control/{name}", "v0")), "dmc:cartpole-swingup"),
+    "pettingzoo": (
+        lambda name: {"_target_": "envs.libs.pettingzoo.VectorPettingZooEnv", "module": name},
+        "pettingzoo:mpe2.simple_spread_v3",
+    ),
+    "vmas": (lambda name: {"_target_": "envs.libs.vmas.VectorVmasEnv", "scenario": name}, "vmas:navigation"),
 }
 """By prefix: a function from the name behind it to the world's arguments, and an example."""
 

@@ -24,7 +24,7 @@ from torchrl_agent.explain.page import as_html, as_text, write_html
 from torchrl_agent.explain.reference import FILE as REFERENCE
 from torchrl_agent.explain.reference import find_reference, make_reference, write_reference
 from torchrl_agent.explain.thinking import check_agent, think
-from torchrl_agent.explain.thought import Goal, Thought, plain
+from torchrl_agent.explain.thought import Thought, plain
 from torchrl_agent.explain.window import draw_window
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.runs.load import load_agent, load_reward_scaler
@@ -208,27 +208,19 @@ def _draw_choice(thought: Thought) -> Figure:
     """Draw probabilities of goals and actions; for an agent without a policy the values of its actions, and for
     continuous actions the taken ones, with the standard deviation of samples.
     """
-    numbers = thought.numbers
-    if not thought.probabilities and numbers is not None:
-        figure, panels = _panels(1 if thought.goal is None else 2, max(2.5, 0.25 * len(numbers.taken)))
-        places = range(len(numbers.taken))
+    numbers, goal = None if thought.probabilities else thought.numbers, thought.goal
+    count = len(thought.probabilities[0]) if numbers is None else len(numbers.taken)
+    figure, panels = _panels(1 if goal is None else 2, max(2.5, 0.25 * count))
+    panel, names, chosen = panels[-1], [thought.names.action(index) for index in range(count)], int(thought.action[0])
+    if numbers is not None:
         spread = None if numbers.squashed else numbers.deviation.numpy()
-        panels[-1].barh(places, numbers.taken.numpy(), xerr=spread, color=CHOSEN, ecolor=REAL)
-        panels[-1].set(title="numbers of the action", yticks=places)
-        panels[-1].invert_yaxis()
-        return _with_goals(figure, panels, thought.goal)
-    probabilities = thought.probabilities[0]
-    names = [thought.names.action(index) for index in range(len(probabilities))]
-    figure, panels = _panels(1 if thought.goal is None else 2, max(2.5, 0.25 * len(names)))
-    chosen = int(thought.action[0])
-    if thought.action_values is not None:
-        _bars(panels[-1], "action values", names, thought.action_values.values, chosen)
+        panel.barh(range(count), numbers.taken.numpy(), xerr=spread, color=CHOSEN, ecolor=REAL)
+        panel.set(title="numbers of the action", yticks=range(count))
+        panel.invert_yaxis()
+    elif thought.action_values is not None:
+        _bars(panel, "action values", names, thought.action_values.values, chosen)
     else:
-        _bars(panels[-1], "actions", names, probabilities, chosen).set(xlim=(0, 1))
-    return _with_goals(figure, panels, thought.goal)
-
-
-def _with_goals(figure: Figure, panels: list[Axes], goal: Goal | None) -> Figure:
+        _bars(panel, "actions", names, thought.probabilities[0], chosen).set(xlim=(0, 1))
     if goal is not None:
         _bars(panels[0], "goals", goal.names, goal.probabilities, goal.type).set(xlim=(0, 1))
     return figure

@@ -86,19 +86,19 @@ def play_episode(
     count = number_of_agents(env, agent)
     episode, ended = Episode([[] for _ in range(count)]), [False] * count
     root, policy = env.reset(), acting_policy(agent)
-    draw = abilities(env).draw
+    draw, group = abilities(env).draw, agent.group
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         for step in range(most):
             root = policy(root)
             if watch is not None:
                 watch(root)
             if step in steps:
-                rows, actions = rows_of(root, agent, world, count), root[env.action_key][world]
-                actions = actions.reshape(count, -1).cpu()
+                rows = [_row(root, group, world, number) for number in range(count)]
+                actions = root[env.action_key][world].reshape(count, -1).cpu()
                 picture = draw(world) if draw is not None and step in pictures else None
             played, root = env.step_and_maybe_reset(root)
             if step in steps:
-                afters = rows_of(played.get(keys.NEXT), agent, world, count)
+                afters = [_row(played.get(keys.NEXT), group, world, number) for number in range(count)]
                 episode.moments[step] = Moment(rows, actions, afters, picture)
             for number in range(count):
                 if not ended[number]:
@@ -115,11 +115,6 @@ def play_episode(
 def number_of_agents(env: EnvBase, agent: Agent) -> int:
     """Return the number of learning agents in each world."""
     return 1 if agent.group is None else group_spec(env).shape[1]
-
-
-def rows_of(root: TensorDictBase, agent: Agent, world: int, count: int) -> list[TensorDictBase]:
-    """Return copies of the agents' own tensordicts [1] in a world, with the world's ``state`` if there is one."""
-    return [_row(root, agent.group, world, index) for index in range(count)]
 
 
 def _row(root: TensorDictBase, group: str | None, world: int, index: int) -> TensorDictBase:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -288,13 +287,14 @@ def _goal(goal: Goal | None) -> list[str | Table]:
         for name, target, level in zip(goal.meter_names, goal.target, goal.meters, strict=True)
         if target > 0
     ]
-    age = goal.steps - goal.steps_left
+    age, order = goal.steps - goal.steps_left, goal.probabilities.argsort(descending=True).tolist()
+    likeliest = ", ".join(f"{goal.names[index]} {goal.probabilities[index]:.0%}" for index in order)
     when = "chosen in this step" if goal.decided else f"chosen {age} step{'' if age == 1 else 's'} ago"
     until = "its targets are met, at most" if targets else "its time is up,"
     return [
         f"goal {goal.names[goal.type]}, {when}: the agent keeps it until {until} {goal.steps_left} more steps",
         f"targets: {', '.join(targets) or 'none'}",
-        f"if it chose now, by probability: {_likeliest(goal.probabilities, goal.names)}",
+        f"if it chose now, by probability: {likeliest}",
     ]
 
 
@@ -358,8 +358,3 @@ def _values(action_values: ActionValues, names: Names, chosen: int) -> list[str 
 
 def _starred(names: Names, index: int, chosen: int) -> str:
     return names.action(index) + (" *" if index == chosen else "")
-
-
-def _likeliest(probabilities: Tensor, names: Sequence[str]) -> str:
-    order = probabilities.argsort(descending=True).tolist()
-    return ", ".join(f"{names[index]} {probabilities[index]:.0%}" for index in order)

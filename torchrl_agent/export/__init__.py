@@ -102,10 +102,7 @@ def export_run(
             "checkpoint": path.name,
             "config": experiment.name,
             "config_hash": experiment.hash(),
-            "world": {
-                **outside.world,
-                **outside.evaluation.world,
-            },  # with what prepares the inputs
+            "world": {**outside.world, **outside.evaluation.world},  # with what prepares the inputs
         }
         _write(target, found[name], name, format, _example(experiment, agent, found[name]), origin)
         written.append(target)

@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from torchrl.envs import EnvBase
 
@@ -19,7 +18,7 @@ from torchrl_agent.core.abilities import abilities, inner_world, world_name
 from torchrl_agent.core.checkpoint import write_output
 from torchrl_agent.core.run_names import output_of
 from torchrl_agent.export.parts import Plain, flat_name, gated_policy, parts
-from torchrl_agent.export.program import to_program
+from torchrl_agent.export.program import as_list, to_program
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import group_spec
 from torchrl_agent.runs.load import load_agent
@@ -93,7 +92,7 @@ def _programs(env: EnvBase) -> tuple[dict[str, Callable], dict[str, Tensor]]:
 def world_record(env: EnvBase) -> dict[str, list]:
     """Return the present record of a world that can be exported: flat lists of numbers by dotted name."""
     _, record = _programs(env)
-    return {name: _numbers(value) for name, value in record.items()}
+    return {name: as_list(value) for name, value in record.items()}
 
 
 def policy_program(env: EnvBase, agent: Agent, ablation: bool = False) -> dict[str, Any]:
@@ -134,7 +133,3 @@ def _given(env: EnvBase, agent: Agent) -> dict[str, Tensor]:
     if agent.group is not None:
         root = root.get(agent.group)[0]
     return {str(key): value for key, value in root.items() if isinstance(value, Tensor)}
-
-
-def _numbers(value: Tensor) -> list:
-    return (value.to(torch.int64) if value.dtype == torch.bool else value).reshape(-1).tolist()

@@ -167,10 +167,6 @@ def _scatter(writer: Writer, arguments: Sequence[Any], options: dict, like: Tens
     return _put(writer, target, corner, (0, walk), like, [index.reading()], [axis], how)
 
 
-def _scatter_add(writer: Writer, arguments: Sequence[Any], options: dict, like: Tensor) -> Value:
-    return _scatter(writer, (*arguments, "sum"), {}, like)
-
-
 def _index_put(writer: Writer, arguments: Sequence[Any], options: dict, like: Tensor) -> Value:
     target, given, source, accumulate = (*arguments, False)[:4]
     new = writer.tensor(source, like.dtype)
@@ -218,7 +214,7 @@ OPERATIONS: dict[str, Callable] = {
     "constant_pad_nd": _pad,
     "index_put": _index_put,
     "scatter": _scatter,
-    "scatter_add": _scatter_add,
+    "scatter_add": lambda writer, arguments, options, like: _scatter(writer, (*arguments, "sum"), options, like),
     "scatter_reduce": _scatter,
     "select_scatter": _into(torch.ops.aten.select.int),
     "slice_scatter": _into(torch.ops.aten.slice.Tensor),

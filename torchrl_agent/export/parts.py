@@ -34,10 +34,7 @@ MEANINGS: dict[NestedKey, str] = {
     LOG_STD: "logarithm of its standard deviation",
     keys.FORECAST: "what the social model predicts of all others in sight together",
     ACTIONS: "numbers of the actions to imagine, one after the other",
-    (
-        keys.FUTURES,
-        "states",
-    ): "own state after each imagined step: the observations that went in, in their order",
+    (keys.FUTURES, "states"): "own state after each imagined step: the observations that went in, in their order",
     (keys.FUTURES, "rewards"): "imagined rewards, in the units that the agent learned with",
     (keys.FUTURES, "dones"): "probability that the episode terminates with each step",
     (keys.FUTURES, "values"): "value after each step, in the units of the rewards",

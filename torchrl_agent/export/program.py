@@ -220,5 +220,9 @@ def _numbers(constant: Tensor) -> list[Any] | str:
     """Return numbers as a list, many floats in base64."""
     if constant.dtype == torch.float32 and (constant.numel() > LISTED or not bool(constant.isfinite().all())):
         return base64.b64encode(constant.contiguous().numpy().astype("<f4").tobytes()).decode()
-    numbers = constant.to(torch.int64) if constant.dtype == torch.bool else constant
-    return numbers.reshape(-1).tolist()
+    return as_list(constant)
+
+
+def as_list(value: Tensor) -> list[Any]:
+    """Return the numbers of a tensor, truth values as 0 and 1."""
+    return (value.to(torch.int64) if value.dtype == torch.bool else value).reshape(-1).tolist()

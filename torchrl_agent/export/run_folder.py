@@ -7,13 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent.core.checkpoint import (
-    find_checkpoint,
-    load_checkpoint,
-    read_json,
-    save_checkpoint,
-    write_json,
-)
+from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint, read_json, save_checkpoint, write_json
 from torchrl_agent.experiment import Experiment, RunConfig
 from torchrl_agent.experiment.config_files import write_config
 from torchrl_agent.experiment.judging import configured_way, evaluate_ways

@@ -23,6 +23,7 @@ from torchrl_agent.core import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.models.heads import action_choice
+from torchrl_agent.models.twin_values import check_values
 from torchrl_agent.modules.distributions import MaskedCategorical, legal_actions
 from torchrl_agent.modules.networks import ACTIVATIONS, mlp
 from torchrl_agent.modules.specs import action_bounds, action_heads, action_masked
@@ -47,26 +48,21 @@ class QAgent(Agent):
     def _make_heads(
         self, env: EnvBase, config: ModelConfig, width: int, entry: NestedKey, hidden: list[int]
     ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
-        heads = [] if action_bounds(env) is not None else action_heads(env)
-        if len(heads) != 1:
-            kind = f"{len(heads)} at once" if heads else "continuous ones"
+        if action_bounds(env) is not None:
             raise ValueError(
-                f"algorithm=dqn values one discrete action at a time but this world takes {kind}: use algorithm=ppo, "
-                "a2c or impala."
+                "algorithm=dqn values one discrete action at a time but this world takes continuous ones: use "
+                "algorithm=ppo, a2c or impala."
             )
         if config.centralized_critic:
             raise ValueError(
                 "algorithm=dqn acts by the same values that it learns, so no critic can see more than it does: use "
                 "model.centralized_critic=false, or algorithm=ppo, a2c or impala."
             )
-        if self.sequential:
-            raise ValueError(
-                "algorithm=dqn replays single frames, so its agent can have no memory and no modules that predict: "
-                "use policy=mlp or policy=cnn, or algorithm=ppo, a2c or impala."
-            )
+        check_values("dqn", env, config, self.sequential)
+        (num_actions,) = action_heads(env)
         self.exploration = Exploration()
         masked = action_masked(env)
-        network = ActionValues(width, heads[0], hidden, config.activation, self.dueling)
+        network = ActionValues(width, num_actions, hidden, config.activation, self.dueling)
         values = TensorDictModule(network, [entry], [keys.LOGITS])
         read = {"logits": keys.LOGITS, "epsilon": keys.EPSILON, **({"mask": keys.ACTION_MASK} if masked else {})}
         choice = action_choice(read, EpsilonGreedy, {})

@@ -14,6 +14,7 @@ import math
 
 import torch
 from tensordict import TensorDictBase
+from tensordict.utils import expand_right
 from torch import Tensor, nn
 from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs.transforms import Transform
@@ -84,7 +85,8 @@ class RecurrentState(Transform):
         for key, spec in self.specs.items():
             fresh = torch.zeros(*inner.shape, *spec.shape, dtype=spec.dtype, device=inner.device)
             before = None if old is None else old.get(key, None)
-            inner.set(key, fresh if before is None else torch.where(_right(begins, fresh), fresh, before))
+            new = fresh if before is None else torch.where(expand_right(begins, fresh.shape), fresh, before)
+            inner.set(key, new)
         return tensordict_reset
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -277,8 +279,3 @@ def try_scan(device: torch.device) -> None:
     first recurrent network is made, but the check fails where a dispatch mode is active.
     """
     recurrence("gru", 1, 1, "value", "out", device)
-
-
-def _right(mask: Tensor, like: Tensor) -> Tensor:
-    """A mask [..., 1] with as many dimensions as ``like``."""
-    return mask.reshape(*mask.shape, *[1] * (like.ndim - mask.ndim))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, OneHot, TensorSpec, Unbounded
+from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, OneHot, Unbounded
 from torchrl.envs import EnvBase
 
 from torchrl_agent.core import keys
@@ -45,17 +45,14 @@ def observation_shapes(env: EnvBase) -> dict[str, torch.Size]:
     shapes = {
         key: spec.shape[len(group.shape) :]
         for key, spec in group.items()
-        if key not in other and not isinstance(spec, Composite) and _is_seen(spec) and f"{key}_seen" not in group.keys()
+        if key not in other and f"{key}_seen" not in group.keys() and not isinstance(spec, Composite)
+        if spec.dtype is not None and (spec.dtype.is_floating_point or spec.dtype == torch.uint8)
     }
     if not shapes:
         raise ValueError(
             "the world has no float observation: its observation_spec needs a float key of shape [worlds, size]."
         )
     return shapes
-
-
-def _is_seen(spec: TensorSpec) -> bool:
-    return spec.dtype is not None and (spec.dtype.is_floating_point or spec.dtype == torch.uint8)
 
 
 def action_masked(env: EnvBase) -> bool:

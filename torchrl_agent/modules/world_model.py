@@ -99,14 +99,8 @@ class WorldModelModule(AgentModule):
         belief, known = (value.detach() for value in dreaming_state(tensordict))
         with torch.no_grad():
             futures = self.model.candidates(belief, known, tensordict.get(keys.ACTION_MASK) if self.masked else None)
-            facts = torch.stack(
-                (
-                    symlog(self.model.expected_return(futures)),
-                    futures["confidence"],
-                    torch.ones_like(futures["confidence"]),
-                ),
-                -1,
-            )  # [..., P, 3]
+            worth, sure = symlog(self.model.expected_return(futures)), futures["confidence"]
+            facts = torch.stack((worth, sure, torch.ones_like(sure)), -1)  # [..., P, 3]
             first = futures["actions"][..., 0].unsqueeze(-1).expand_as(facts)
             nothing = facts.new_zeros(*facts.shape[:-2], self.model.heads[0], 3)
             imagined = nothing.scatter(-2, first, facts).flatten(-2)  # what was imagined twice is the same
@@ -294,10 +288,9 @@ def _open_loop(model: WorldModel, data: TensorDictBase, train: TensorDictBase) -
         if ahead + 1 in HORIZONS:
             truth = own[:, ahead + 1 : ahead + 1 + starts]
             by_mean = squared_error(usual, truth, counted)
-            figures[f"state_error_{ahead + 1}"] = share_of(squared_error(dreamed, truth, counted), by_mean)
-            figures[f"state_error_{ahead + 1}_of_no_change"] = share_of(
-                squared_error(own[:, :starts], truth, counted), by_mean
-            )
+            for name, guess in (("", dreamed), ("_of_no_change", own[:, :starts])):
+                error = squared_error(guess, truth, counted)
+                figures[f"state_error_{ahead + 1}{name}"] = share_of(error, by_mean)
     return figures
 
 
@@ -311,17 +304,15 @@ def _one_step(model: WorldModel, data: TensorDictBase) -> dict[str, Any]:
     change = (own[:, 1:] - own[:, :-1]).abs()
     reward = data.get(keys.REWARD).squeeze(-1)
     usual = reward[valid].median() if bool(valid.any()) else reward.new_zeros(())
-    reward_right = (symexp(outcome["reward"]) - reward).abs() <= REWARD_TOLERANCE
+    right, usual_right = ((guess - reward).abs() <= REWARD_TOLERANCE for guess in (symexp(outcome["reward"]), usual))
     terminated = data.get(keys.TERMINATED).squeeze(-1)
     return {
         "state_tolerance": STATE_TOLERANCE,
         "changes_within_tolerance": masked_mean((error <= STATE_TOLERANCE).float().mean(-1), goes_on).item(),
         "no_change_within_tolerance": masked_mean((change <= STATE_TOLERANCE).float().mean(-1), goes_on).item(),
         "reward_tolerance": REWARD_TOLERANCE,
-        "rewards_within_tolerance": masked_mean(reward_right.float(), valid).item(),
-        "median_reward_within_tolerance": masked_mean(
-            ((reward - usual).abs() <= REWARD_TOLERANCE).float(), valid
-        ).item(),
+        "rewards_within_tolerance": masked_mean(right.float(), valid).item(),
+        "median_reward_within_tolerance": masked_mean(usual_right.float(), valid).item(),
         "end_auroc": auroc(outcome["end"][valid], terminated[valid]),
     }
 

@@ -202,7 +202,9 @@ def prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tupl
     lesson = Lesson(agent, module, action_heads(env), config.temperature if module == "policy" else None)
     learning, length = experiment.algorithm, experiment.algorithm.rollout_steps
     if config.data:
-        rollout, players, worlds = _recorded(agent, config.data)
+        read = [read_recording(Path(folder)) for folder in config.data]
+        parts = [(fit(rollout, agent), sheet["players"], sheet["worlds"]) for rollout, sheet in read]
+        rollout, players, worlds = join_recordings(parts)
     else:
         rollout, players, worlds = _played(module, env, agent, config, length)
     if config.record:
@@ -225,12 +227,6 @@ def _played(
     players = choose_players(env, config.players, imitate=module == "policy", disturbed=config.disturbed)
     goals = module == "policy" and agent.manager is not None
     return collect(env, agent, players, config.frames, length, goals), list(players), worlds
-
-
-def _recorded(agent: Agent, folders: list[str]) -> tuple[TensorDict, list[str], int]:
-    """Return the same from recordings."""
-    read = [read_recording(Path(folder)) for folder in folders]
-    return join_recordings([(fit(rollout, agent), sheet["players"], sheet["worlds"]) for rollout, sheet in read])
 
 
 def _batch(data: Sequences, config: PretrainConfig) -> int:

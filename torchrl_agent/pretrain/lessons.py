@@ -16,7 +16,6 @@ from torchrl_agent.core import keys
 from torchrl_agent.core.ranks import masked_mean
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.pretrained import agent_modules, reads
-from torchrl_agent.modules.distributions import MaskedCategorical, MaskedMultiCategorical
 from torchrl_agent.modules.networks import first_head
 from torchrl_agent.modules.records import most_frequent
 
@@ -42,9 +41,9 @@ class Lesson:
     def __init__(self, agent: Agent, module: str, heads: Sequence[int], temperature: float | None = None) -> None:
         self.agent, self.module, self.judges = agent, module, temperature is not None
         choice = agent.actor_head[-1]
-        self.loss: Any = (
-            CloningLoss(heads, choice) if temperature is None else RegressionLoss(heads, choice, temperature)
-        )
+        self.loss: Any = CloningLoss(heads, choice)
+        if temperature is not None:
+            self.loss = RegressionLoss(heads, choice, temperature)
         if module in agent.agent_modules:
             losses = agent.agent_modules[module].losses
             if len(losses) != 1:
@@ -143,10 +142,10 @@ class CloningLoss(nn.Module):
 
     Args:
         heads: number of choices of each discrete action.
-        choice: module that makes the distribution of the actions from the logits; by default from a mask alone.
+        choice: module that makes the distribution of the actions from the logits.
     """
 
-    def __init__(self, heads: Sequence[int], choice: ProbabilisticTensorDictModule | None = None) -> None:
+    def __init__(self, heads: Sequence[int], choice: ProbabilisticTensorDictModule) -> None:
         super().__init__()
         self.heads = list(heads)
         self.__dict__["choice"] = choice  # not as a submodule: it belongs to the agent
@@ -162,19 +161,11 @@ class CloningLoss(nn.Module):
         """Log-probabilities of the actions, the frames that count, and those in which the action is the most likely
         one, [R, T] each.
         """
-        action, choice = tensordict.get(keys.ACTION), self._distribution(tensordict)
+        action, choice = tensordict.get(keys.ACTION), self.choice.get_dist(tensordict)
         log_prob: Tensor = choice.log_prob(action)
         right = choice.deterministic_sample == action
         right = right if len(self.heads) == 1 else right.all(-1)
         return log_prob, tensordict.get(keys.VALID) & (log_prob > ILLEGAL), right
-
-    def _distribution(self, tensordict: TensorDictBase) -> Any:
-        if self.choice is not None:
-            return self.choice.get_dist(tensordict)
-        logits, mask = tensordict.get(keys.LOGITS), tensordict.get(keys.ACTION_MASK, None)
-        if len(self.heads) > 1:
-            return MaskedMultiCategorical(logits, mask, sizes=self.heads)
-        return MaskedCategorical(logits, mask)
 
     def figures(self, data: TensorDictBase, train: TensorDictBase) -> dict[str, float]:
         """Return the fraction of frames in which the most likely action is the imitated one, for the first action head.

@@ -50,7 +50,8 @@ def write_games(paths: Sequence[Path | str], experiment: Experiment, folder: Pat
     with closing(played_world(experiment, agent)) as env:
         for path in paths:
             for frames in _played_again(env, agent.group, read_record(path), path):
-                sequences += [part for part in _sequences(frames, length) if bool(part[keys.ALIVE].any())]
+                whole = pad(frames, [0, -len(frames) % length])  # the last sequence, with frames that do not count
+                sequences += [part for part in whole.split(length) if bool(part[keys.ALIVE].any())]
         name = world_name(env)
     if len(sequences) < LEAST:
         raise RecordingError(
@@ -62,12 +63,6 @@ def write_games(paths: Sequence[Path | str], experiment: Experiment, folder: Pat
     sheet = {"world": name, "players": [PERSON], "worlds": count, "frames": count * length}
     write_recording(folder, torch.stack([sequences[index] for index in order], 1), sheet)
     return folder
-
-
-def _sequences(frames: TensorDictBase, length: int) -> list[TensorDictBase]:
-    """Cut frames [steps] into sequences [length], the last one filled up with frames that do not count."""
-    missing = -len(frames) % length
-    return list(pad(frames, [0, missing]).split(length))
 
 
 def _played_again(env: EnvBase, group: str | None, game: dict[str, Any], path: Path | str) -> list[TensorDictBase]:

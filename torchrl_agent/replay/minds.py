@@ -85,8 +85,8 @@ def _choice(thought: Thought) -> dict[str, Any]:
 
 
 def _inside(thought: Thought) -> dict[str, Any]:
-    seen = {name: plain(value, 2) for name, value in thought.observation.items() if value.numel() <= WIDE}
-    result: dict[str, Any] = {"observation": {name: value for name, value in seen.items() if _is_flat(value)}}
+    vectors = {name: value for name, value in thought.observation.items() if value.numel() <= WIDE and value.ndim == 1}
+    result: dict[str, Any] = {"observation": plain(vectors, 2)}
     if thought.belief is not None:
         result["belief"] = _belief(thought.belief)
     if thought.futures is not None:
@@ -94,10 +94,6 @@ def _inside(thought: Thought) -> dict[str, Any]:
     if thought.others is not None:
         result["others"] = _others(thought.others)
     return result
-
-
-def _is_flat(value: list[Any]) -> bool:
-    return not any(isinstance(part, list) for part in value)
 
 
 def _belief(belief: Belief) -> dict[str, Any]:

@@ -50,12 +50,7 @@ def game_of(source: Path | str, which: str = "last", overrides: tuple[str, ...] 
             agent = experiment.make_agent(world)
     with closing(played_world(experiment, agent)) as env:
         game = _game(env, agent.eval(), trained)
-    return {
-        "run": name,
-        "config": experiment.name,
-        "config_hash": experiment.hash(),
-        "unit": unit,
-    } | game
+    return {"run": name, "config": experiment.name, "config_hash": experiment.hash(), "unit": unit} | game
 
 
 def played_world(experiment: Experiment, agent: Agent) -> EnvBase:

@@ -92,9 +92,7 @@ def record_run(
             episodes.append({"checkpoint": path.name, "frames": frames_of(path)} | recorder.episode(path == chosen[-1]))
             progress.reach(number + 1)
             header = recorder.header()
-    return {"run": run_name_of(run), "config": experiment.name, "config_hash": experiment.hash(), **header} | {
-        "episodes": episodes
-    }
+    return {"run": run_name_of(run), **header, "episodes": episodes}
 
 
 def record_agent(
@@ -103,9 +101,7 @@ def record_agent(
     """Record an evaluation episode of an agent as it is now, for instance with a fault, under a name of its own."""
     recorder = _Recorder(experiment, agent.eval(), config, unit, reference)
     episode = {"checkpoint": name, "frames": 0} | recorder.episode(True)
-    return {"run": name, "config": experiment.name, "config_hash": experiment.hash(), **recorder.header()} | {
-        "episodes": [episode]
-    }
+    return {"run": name, **recorder.header(), "episodes": [episode]}
 
 
 def _chosen(run: Path, which: str, most: int) -> list[Path]:
@@ -130,6 +126,8 @@ class _Recorder:
         """Return what holds for all steps."""
         names, manager = world_names(self.env), self.agent.manager
         return {
+            "config": self.experiment.name,
+            "config_hash": self.experiment.hash(),
             "world": {"name": world_name(self.env), "number": self.config.world, "rate": film_rate(self.env)},
             "seed": self.experiment.evaluation.seed,
             "agents": self.count,

@@ -24,6 +24,7 @@ from envs.toolkit.plain_yaml import read_yaml
 from torchrl_agent.core.checkpoint import MODULE_FILE, read_json, write_output
 from torchrl_agent.core.run_names import find_run, run_name_of, suggest_run
 from torchrl_agent.core.tables import aligned, as_csv, interquartile_mean, markdown
+from torchrl_agent.core.text import dotted
 from torchrl_agent.runs.metrics import read_metrics
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Run:
     name: str
     seed: int
     settings: dict[str, str]
-    """The rest of the configuration, by dotted key."""
+    """The rest of the configuration, by dotted key, written as in YAML."""
 
 
 @dataclass(frozen=True)
@@ -237,16 +238,9 @@ def _read_run(folder: Path) -> Run:
         name, seed = str(config.pop("name")), config.pop("seed")
     except (AttributeError, TypeError, KeyError):
         raise ValueError(f"{path} is damaged or not a run's configuration: leave this run out.") from None
-    settings = {key: value for key, value in config.items() if key not in {"run", "defaults", "tuned"}}
-    return Run(folder, name, seed, _flatten(settings))
-
-
-def _flatten(value: Any, name: str = "") -> dict[str, str]:
-    """Settings by dotted key, written as in YAML."""
-    if not isinstance(value, dict):
-        return {name: value if isinstance(value, str) else json.dumps(value, default=str)}
-    parts = (_flatten(inner, f"{name}.{key}".lstrip(".")) for key, inner in value.items())
-    return {key: text for part in parts for key, text in part.items()}
+    rest = dotted({key: value for key, value in config.items() if key not in {"run", "defaults", "tuned"}})
+    texts = {key: each if isinstance(each, str) else json.dumps(each, default=str) for key, each in rest.items()}
+    return Run(folder, name, seed, texts)
 
 
 def _labels(groups: list[list[Run]]) -> list[str]:

@@ -6,7 +6,7 @@ import torch
 
 from envs import ArenaEnv
 from envs.arena import picture
-from envs.arena.picture import draw, viewport
+from envs.arena.picture import sketch, viewport
 from envs.arena.rules import Rules
 from envs.toolkit.records import map_record
 
@@ -33,7 +33,7 @@ def pixel(frame, x, y):
 
 
 def test_shape_and_type(state):
-    frame = draw(state, EPISODE, 0, RULES)
+    frame = sketch(state, EPISODE, 0, RULES).picture()
     assert frame.shape == (512, 640, 3)
     assert frame.dtype == np.uint8
     frame[:] = 0  # its own memory, and writable
@@ -47,7 +47,7 @@ def test_the_field_fills_the_picture_below_the_header():
 
 
 def test_things_have_their_colors_where_they_are(state):
-    frame = draw(state, EPISODE, 0, RULES, SIZE)
+    frame = sketch(state, EPISODE, 0, RULES, SIZE).picture()
     assert pixel(frame, 300, 1100) == picture.FIELD
     assert tuple(frame[1, 1]) == picture.GROUND
     assert pixel(frame, 800, 640) == picture.SHIP
@@ -61,25 +61,25 @@ def test_the_ship_points_where_it_faces(state):
     nose = 1.4 * RULES.ship_radius
     for rotation in (0, math.pi / 2, math.pi, 3 * math.pi / 2):
         state.ship.rotation[0] = rotation
-        frame = draw(state, EPISODE, 0, RULES, SIZE)
+        frame = sketch(state, EPISODE, 0, RULES, SIZE).picture()
         x, y = nose * math.cos(rotation), nose * math.sin(rotation)
         assert pixel(frame, 800 + x, 640 + y) == picture.SHIP
         assert pixel(frame, 800 - x, 640 - y) != picture.SHIP
 
 
 def test_health_bars_are_as_full_as_the_health(state):
-    frame = draw(state, EPISODE, 0, RULES, SIZE)
+    frame = sketch(state, EPISODE, 0, RULES, SIZE).picture()
     below, above = 640 + 2.8 * RULES.ship_radius, 300 - 1.9 * RULES.spawner_radius
     assert pixel(frame, 790, below) == picture.HEALTH and pixel(frame, 810, below) == picture.EMPTY
     assert pixel(frame, 490, above) == picture.SPAWNER and pixel(frame, 510, above) == picture.EMPTY
     state.ship.health[0] = 30
-    assert pixel(draw(state, EPISODE, 0, RULES, SIZE), 775, below) == picture.DANGER
+    assert pixel(sketch(state, EPISODE, 0, RULES, SIZE).picture(), 775, below) == picture.DANGER
 
 
 def test_dead_things_and_other_worlds_are_not_drawn(state):
-    other = draw(state, EPISODE, 1, RULES, SIZE)
+    other = sketch(state, EPISODE, 1, RULES, SIZE).picture()
     state.enemies.health[0] = state.shots.life[0] = state.enemy_shots.life[0] = state.spawners.health[0] = 0
-    frame = draw(state, EPISODE, 0, RULES, SIZE)
+    frame = sketch(state, EPISODE, 0, RULES, SIZE).picture()
     for x, y in ((1100 + 0.7 * RULES.enemy_radius, 300), (500, 900), (1100, 900), (500, 300)):
         assert pixel(frame, x, y) == picture.FIELD
     assert not np.array_equal(frame, other)
@@ -88,16 +88,16 @@ def test_dead_things_and_other_worlds_are_not_drawn(state):
 def test_the_header_tells_phase_step_health_and_return(state):
     header = slice(0, int(viewport(RULES, SIZE)[0][1]) - 2)
     episode = map_record(torch.clone, EPISODE)
-    seen = [draw(state, episode, 0, RULES, SIZE)[header]]
+    seen = [sketch(state, episode, 0, RULES, SIZE).picture()[header]]
     changes = ((state.progress.phase, 4), (state.progress.phase, 5), (state.progress.step, 77), (state.ship.health, 9))
     for value, new in (*changes, (episode.total_reward, -3.5)):
         value[0] = new
-        seen.append(draw(state, episode, 0, RULES, SIZE)[header])
+        seen.append(sketch(state, episode, 0, RULES, SIZE).picture()[header])
     assert len({frame.tobytes() for frame in seen}) == len(seen)
 
 
 def test_errors_say_what_to_give(state):
     with pytest.raises(ValueError, match="no world 2: use 0 to 1"):
-        draw(state, EPISODE, 2, RULES)
+        sketch(state, EPISODE, 2, RULES).picture()
     with pytest.raises(ValueError, match="at least 32 x 32"):
-        draw(state, EPISODE, 0, RULES, (16, 16))
+        sketch(state, EPISODE, 0, RULES, (16, 16)).picture()

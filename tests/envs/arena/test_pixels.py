@@ -13,20 +13,7 @@ import torch
 
 from envs import ArenaEnv
 from envs.arena import Rules
-from envs.arena.pixels import (
-    BARS,
-    DIM,
-    ENEMY,
-    ENEMY_SHOT,
-    FIELD,
-    HEALTH,
-    NOSE,
-    SHIP,
-    SHOT,
-    SPAWNER,
-    WALL,
-    pixels,
-)
+from envs.arena.pixels import BARS, DIM, ENEMY, ENEMY_SHOT, FIELD, HEALTH, NOSE, SHIP, SHOT, SPAWNER, WALL, pixels
 from envs.toolkit.records import map_record
 
 RULES = Rules()

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from growing import GERMINATE, KEEP, PRUNE, SMALL, act, grown, small, wait
+from growing import SMALL, act, grown, small, wait
 
 from envs import GrowthEnv
 from envs.growth.actions import legal_slots
 from envs.growth.dynamics import panics
-from envs.growth.rules import BLENDING, PERMANENT, PLACEHOLDERS, PRUNED, TRAINING, WAIT, Rules
+from envs.growth.rules import PLACEHOLDERS, Operation, Rules, Stage
 from envs.growth.scoring import events, potential
 from envs.growth.tasks import DISTANCES, LENGTH, POOL, make_task
 from envs.toolkit.records import named_tensors
@@ -35,7 +35,7 @@ def test_a_twin_is_its_host_while_nothing_is_grown():
 def test_hosts_learn_and_a_module_that_trains_leaves_its_host_as_the_twin():
     env = small(4)
     first = env.state.measures.loss.clone()
-    act(env, GERMINATE)
+    act(env, Operation.GERMINATE)
     wait(env, 5)
     state = env.state
     for mine, twins in zip(state.weights.host, state.twin.host, strict=True):
@@ -47,7 +47,7 @@ def test_hosts_learn_and_a_module_that_trains_leaves_its_host_as_the_twin():
 def test_a_reward_is_the_gain_less_rent_and_the_cost_of_an_operation():
     """taps8 of width 4 has 3 x 4 x 8 + 8 + 8 x 4 = 136 parameters; the host 8 x 4 + 2 x 20 + 4 x 8 + 8 = 112."""
     env = grown(num_envs=1)
-    seen = act(env, KEEP)
+    seen = act(env, Operation.KEEP)
     measures = env.state.measures
     gain = float(measures.accuracy - measures.twin)
     rent = math.log(1 + 136 / 112)
@@ -58,7 +58,7 @@ def test_a_reward_is_the_gain_less_rent_and_the_cost_of_an_operation():
 def ending(steps=12, **rules):
     """Statistics of the last step but one and what the last one gives, in a world where a module holds."""
     env = small(1, max_steps=steps, **rules)
-    act(env, GERMINATE)
+    act(env, Operation.GERMINATE)
     wait(env, steps - 3)
     before = act(env)
     return before["episode"], act(env)
@@ -119,7 +119,7 @@ def test_shaping_with_another_discount_than_the_learners_is_refused():
 
 def test_the_potential_counts_every_slot():
     slots = small(1).state.slots
-    slots = slots._replace(stage=torch.tensor([[PERMANENT], [2]]))
+    slots = slots._replace(stage=torch.tensor([[Stage.PERMANENT], [2]]))
     assert float(potential(slots)) == pytest.approx((6 + 2) / 2 / 6)
 
 
@@ -153,12 +153,12 @@ def test_vital_signs(loss, guard, expected):
 
 def test_a_rollback_restores_host_and_permanent_modules_and_prunes_live_ones():
     env = grown(num_envs=2, seed=1, snapshot_every=1, slots=3)
-    act(env, KEEP)
-    act(env, GERMINATE, slot=1)
+    act(env, Operation.KEEP)
+    act(env, Operation.GERMINATE, slot=1)
     wait(env, 2)
     saved, slots = env.state.guard.saved, env.state.slots
     env.state.weights.host.embedding[..., 0] = math.nan
-    action = torch.tensor((*PLACEHOLDERS, WAIT)).expand(2, -1)
+    action = torch.tensor((*PLACEHOLDERS, Operation.WAIT)).expand(2, -1)
     state = env.advance(env.state, action, env._snapshot.chance.tick())
     assert state.guard.panics.tolist() == [True, False]
     reward, terminated, _ = env.outcome(state)
@@ -167,8 +167,8 @@ def test_a_rollback_restores_host_and_permanent_modules_and_prunes_live_ones():
     for mine, old in zip(state.weights.host, saved.host, strict=True):
         assert torch.equal(mine[..., 0], old[..., 0])
     assert torch.equal(state.weights.modules.up[0, ..., 0], saved.modules.up[0, ..., 0])
-    assert slots.stage[:2, 0].tolist() == [PERMANENT, TRAINING]
-    assert state.slots.stage[:2].T.tolist() == [[PERMANENT, PRUNED], [PERMANENT, TRAINING]]
+    assert slots.stage[:2, 0].tolist() == [Stage.PERMANENT, Stage.TRAINING]
+    assert state.slots.stage[:2].T.tolist() == [[Stage.PERMANENT, Stage.PRUNED], [Stage.PERMANENT, Stage.TRAINING]]
     assert not any(value[..., 0].any() for _, value in named_tensors(state.adam.first))
     assert state.adam.host_updates[0] == 0 < state.adam.host_updates[1]
     assert all(value.isfinite().all() for value in (*env.observe(state).values(), reward))
@@ -271,12 +271,16 @@ def test_a_trial_is_pruned_followed_by_another_or_watched_by_the_accuracy_reache
     saved = env.state_dict()
     saved["state.step"].fill_(8)
     saved["state.measures.accuracy"].copy_(torch.tensor((0.95, 0.25, 0.45)))
-    for name, value in (("stage", BLENDING), ("age", 8)):
+    for name, value in (("stage", Stage.BLENDING), ("age", 8)):
         saved[f"state.slots.{name}"][0] = value
     env.load_state_dict(saved)
     legal = legal_slots(env.state.slots, env.state.measures.accuracy, env.rules)
     action = env.players()["trial"].choose(legal)
-    assert action[-1].tolist() == [PRUNE, GERMINATE, WAIT] and action[0].tolist() == [0, 1, 0]
+    assert action[-1].tolist() == [Operation.PRUNE, Operation.GERMINATE, Operation.WAIT] and action[0].tolist() == [
+        0,
+        1,
+        0,
+    ]
 
 
 def test_a_step_works_in_inference_mode_as_without_gradients():
@@ -284,7 +288,7 @@ def test_a_step_works_in_inference_mode_as_without_gradients():
     for mode in (torch.no_grad, torch.inference_mode):
         env = small(2)
         with mode():
-            act(env, GERMINATE)
+            act(env, Operation.GERMINATE)
             wait(env, 8)
             found.append({name: value.clone() for name, value in named_tensors(env.state)})
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
@@ -333,9 +337,9 @@ def test_an_mlp_host_sees_what_no_position_shows_alone():
 
 def test_events_tell_what_happened_to_a_module():
     env = small(2, min_training=2)
-    act(env, GERMINATE)
+    act(env, Operation.GERMINATE)
     wait(env, 7)
-    act(env, PRUNE)
+    act(env, Operation.PRUNE)
     wait(env, 6)
     found = env.events(1)
     assert [event["kind"] for event in found] == ["germinated", "stage", "stage", "pruned", "stage", "stage"]
@@ -347,7 +351,7 @@ def test_events_tell_what_happened_to_a_module():
 def test_a_rollback_is_an_event_of_the_whole_host():
     env = grown(num_envs=2)
     env.state.weights.host.embedding[..., 0] = math.nan
-    action = torch.tensor((*PLACEHOLDERS, WAIT)).expand(2, -1)
+    action = torch.tensor((*PLACEHOLDERS, Operation.WAIT)).expand(2, -1)
     state = env.advance(env.state, action, env._snapshot.chance.tick())
     assert events(state, 0)[-1].as_dict() == {"step": 14, "kind": "rollback"}
     assert "rollback" not in [event.kind for event in events(state, 1)]

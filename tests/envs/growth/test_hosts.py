@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 import torch
-from growing import GERMINATE, KEEP, SMALL, act, small, wait
+from growing import SMALL, act, small, wait
 from torch import nn
 from torch.func import functional_call, grad
 from typing_extensions import override
@@ -12,6 +12,7 @@ from typing_extensions import override
 from envs import GrowthEnv
 from envs.growth.dynamics import mix
 from envs.growth.network import forward, host_forward, loss, twin_loss
+from envs.growth.rules import Operation
 from envs.growth.state import world_first
 
 RULES = {**SMALL, "batch_size": 8, "blueprints": ["point4", "lowrank4", "attention8"]}
@@ -85,7 +86,7 @@ def test_a_module_reads_the_axis_of_features_wherever_it_is(blueprint):
     found = []
     for host, slots in ((Pictures(), {"body.0": 1}), (Moved(), {"last": -1})):
         env = own(2, host, slots)
-        act(env, GERMINATE, blueprint=blueprint)
+        act(env, Operation.GERMINATE, blueprint=blueprint)
         weights = world_first(env.state.weights)._replace(host=world_first(own(2).state.weights.host))
         modules = weights.modules._replace(up=torch.ones_like(weights.modules.up))
         mixed = mix(env.state.slots, torch.ones(2, 1, 1), None, env.tables)
@@ -106,7 +107,7 @@ def test_worlds_draw_parameters_with_the_mean_and_the_deviation_of_the_module_an
 @pytest.mark.parametrize("blueprint", range(3))
 def test_a_module_in_training_leaves_host_and_output_alone_and_blended_in_it_changes_both(blueprint):
     env = own(2)
-    act(env, GERMINATE, blueprint=blueprint, slot=1)
+    act(env, Operation.GERMINATE, blueprint=blueprint, slot=1)
     weights, rows = world_first(env.state.weights), rows_of(env)
     up = torch.randn(weights.modules.up.shape, generator=torch.Generator().manual_seed(1))
     weights = weights._replace(modules=weights.modules._replace(up=up))
@@ -129,10 +130,10 @@ def test_a_module_in_training_leaves_host_and_output_alone_and_blended_in_it_cha
 def test_hosts_learn_grow_and_are_evaluated_in_every_configuration():
     env = own(3, updates=4, learning_rate=0.01)
     before = env.state.measures.loss.clone()
-    act(env, GERMINATE, blueprint=0)
+    act(env, Operation.GERMINATE, blueprint=0)
     torch.testing.assert_close(env.state.weights.host, env.state.twin.host, atol=1e-4, rtol=1e-3)
     wait(env, 12)
-    act(env, KEEP, blueprint=0)
+    act(env, Operation.KEEP, blueprint=0)
     state = env.state
     assert (state.measures.loss < before).all() and state.measures.twin.max() > 0.8
     assert (state.weights.host.parameters - state.twin.host.parameters).abs().max() > 0.01
@@ -150,7 +151,7 @@ def test_rent_counts_what_a_module_has_at_the_width_of_its_slot():
 
 def test_a_world_with_a_host_of_ones_own_is_pickled_and_goes_on():
     env = own()
-    act(env, GERMINATE, blueprint=2)
+    act(env, Operation.GERMINATE, blueprint=2)
     again = pickle.loads(pickle.dumps(env))
     for each in (env, again):
         wait(each, 3)

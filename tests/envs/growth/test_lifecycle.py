@@ -4,30 +4,10 @@ import math
 
 import pytest
 import torch
-from growing import GERMINATE, KEEP, PRUNE, RETARGET, act, grown, small, stages, wait
+from growing import act, grown, small, stages, wait
 
 from envs.growth.lifecycle import ease
-from envs.growth.rules import (
-    ADD,
-    ADVANCE,
-    BLENDING,
-    COSINE,
-    DORMANT,
-    DOWN,
-    EMBARGOED,
-    GATE,
-    GERMINATED,
-    HOLDING,
-    LINEAR,
-    MULTIPLY,
-    PERMANENT,
-    PRUNED,
-    RESETTING,
-    SIGMOID,
-    TRAINING,
-    WAIT,
-    make_rules,
-)
+from envs.growth.rules import ADD, COSINE, DOWN, GATE, LINEAR, MULTIPLY, SIGMOID, Operation, Stage, make_rules
 
 
 def course(env, steps, slot=0):
@@ -42,79 +22,79 @@ def course(env, steps, slot=0):
 def test_a_module_passes_through_its_life_by_itself():
     """Germination counts as its first step; six of training; a linear blend over three."""
     env = small()
-    act(env, GERMINATE, tempo=0)
-    assert stages(env) == TRAINING and stages(env, 1) == DORMANT
-    assert course(env, 5) == [(TRAINING, 0.0)] * 5
-    assert course(env, 4) == [(BLENDING, 0.0), (BLENDING, 0.3333), (BLENDING, 0.6667), (HOLDING, 1.0)]
-    assert course(env, 3) == [(HOLDING, 1.0)] * 3
-    act(env, KEEP)
-    assert course(env, 5) == [(PERMANENT, 1.0)] * 5
-    act(env, PRUNE)
-    assert stages(env) == PERMANENT and env.state.tally.success.tolist() == [0, 0]
+    act(env, Operation.GERMINATE, tempo=0)
+    assert stages(env) == Stage.TRAINING and stages(env, 1) == Stage.DORMANT
+    assert course(env, 5) == [(Stage.TRAINING, 0.0)] * 5
+    assert course(env, 4) == [*((Stage.BLENDING, alpha) for alpha in (0.0, 0.3333, 0.6667)), (Stage.HOLDING, 1.0)]
+    assert course(env, 3) == [(Stage.HOLDING, 1.0)] * 3
+    act(env, Operation.KEEP)
+    assert course(env, 5) == [(Stage.PERMANENT, 1.0)] * 5
+    act(env, Operation.PRUNE)
+    assert stages(env) == Stage.PERMANENT and env.state.tally.success.tolist() == [0, 0]
 
 
 def test_a_pruned_slot_is_empty_after_a_step_of_passing_an_embargo_and_another():
     env = grown()
-    act(env, PRUNE, speed=0)
+    act(env, Operation.PRUNE, speed=0)
     passed = [(stages(env), 0.0), *course(env, 5)]
-    assert [stage for stage, _ in passed] == [EMBARGOED] * 3 + [RESETTING] + [DORMANT] * 2
+    assert [stage for stage, _ in passed] == [Stage.EMBARGOED] * 3 + [Stage.RESETTING] + [Stage.DORMANT] * 2
     assert float(env.state.slots.age[0, 0]) == 0
 
 
 def test_a_slow_prune_fades_first_and_its_weights_are_frozen():
     env = grown()
-    act(env, PRUNE, speed=1)
-    assert stages(env) == BLENDING and env.state.slots.mode[0, 0] == DOWN
+    act(env, Operation.PRUNE, speed=1)
+    assert stages(env) == Stage.BLENDING and env.state.slots.mode[0, 0] == DOWN
     before = env.state.weights.modules.up[0].clone()
-    assert course(env, 1) == [(BLENDING, 0.3333)]
+    assert course(env, 1) == [(Stage.BLENDING, 0.3333)]
     assert torch.equal(env.state.weights.modules.up[0], before)
-    assert course(env, 2) == [(PRUNED, 0.0), (EMBARGOED, 0.0)]
+    assert course(env, 2) == [(Stage.PRUNED, 0.0), (Stage.EMBARGOED, 0.0)]
 
 
 def test_alpha_goes_to_another_target_and_back():
     env = grown()
-    act(env, RETARGET, target=0, speed=1)
-    assert course(env, 3) == [(BLENDING, 0.6667), (BLENDING, 0.5), (BLENDING, 0.5)]
-    act(env, KEEP)
-    assert env.state.tally.operation.tolist() == [WAIT, WAIT]
-    act(env, RETARGET, target=2, speed=0)
-    assert stages(env) == HOLDING
+    act(env, Operation.RETARGET, target=0, speed=1)
+    assert course(env, 3) == [(Stage.BLENDING, 0.6667), (Stage.BLENDING, 0.5), (Stage.BLENDING, 0.5)]
+    act(env, Operation.KEEP)
+    assert env.state.tally.operation.tolist() == [Operation.WAIT, Operation.WAIT]
+    act(env, Operation.RETARGET, target=2, speed=0)
+    assert stages(env) == Stage.HOLDING
 
 
 def test_only_one_module_develops_at_a_time_but_a_blending_one_does_not_block():
     env = small()
-    act(env, GERMINATE)
-    act(env, GERMINATE, slot=1)
-    assert stages(env, 1) == DORMANT
-    while stages(env) != BLENDING:
+    act(env, Operation.GERMINATE)
+    act(env, Operation.GERMINATE, slot=1)
+    assert stages(env, 1) == Stage.DORMANT
+    while stages(env) != Stage.BLENDING:
         act(env)
-    act(env, GERMINATE, slot=1)
-    assert stages(env, 1) == TRAINING
+    act(env, Operation.GERMINATE, slot=1)
+    assert stages(env, 1) == Stage.TRAINING
 
 
 def test_a_module_is_not_pruned_before_its_least_age():
     env = small()
-    act(env, GERMINATE)
+    act(env, Operation.GERMINATE)
     wait(env, 3)
-    act(env, PRUNE)
-    assert stages(env) == TRAINING
-    act(env, PRUNE)
-    assert stages(env) == EMBARGOED
+    act(env, Operation.PRUNE)
+    assert stages(env) == Stage.TRAINING
+    act(env, Operation.PRUNE)
+    assert stages(env) == Stage.EMBARGOED
 
 
 def test_without_auto_advance_a_module_waits_at_each_gate():
     env = small(auto_advance=False)
-    act(env, GERMINATE)
+    act(env, Operation.GERMINATE)
     wait(env, 2)
-    assert stages(env) == GERMINATED
-    act(env, ADVANCE)
+    assert stages(env) == Stage.GERMINATED
+    act(env, Operation.ADVANCE)
     wait(env, 8)
-    assert stages(env) == TRAINING
-    act(env, ADVANCE)
+    assert stages(env) == Stage.TRAINING
+    act(env, Operation.ADVANCE)
     wait(env, 4)
-    assert stages(env) == BLENDING and float(env.state.slots.alpha[0, 0]) == 1
-    act(env, ADVANCE)
-    assert stages(env) == HOLDING
+    assert stages(env) == Stage.BLENDING and float(env.state.slots.alpha[0, 0]) == 1
+    act(env, Operation.ADVANCE)
+    assert stages(env) == Stage.HOLDING
 
 
 def third(steepness):
@@ -128,7 +108,7 @@ def third(steepness):
 )
 def test_a_style_is_an_operator_and_the_curve_of_the_blend(style, operator, done):
     env = small()
-    act(env, GERMINATE, style=style, tempo=0)
+    act(env, Operation.GERMINATE, style=style, tempo=0)
     wait(env, 7)
     assert env.state.slots.alpha[0].tolist() == pytest.approx([done] * 2, abs=1e-6)
     assert env.state.slots.operator[0].tolist() == [operator] * 2
@@ -137,7 +117,7 @@ def test_a_style_is_an_operator_and_the_curve_of_the_blend(style, operator, done
 @pytest.mark.parametrize(("curve", "done"), list(enumerate((1 / 3, 0.25, third(6), third(12), third(24)))))
 def test_a_later_change_of_alpha_follows_its_curve(curve, done):
     env = grown()
-    act(env, RETARGET, target=0, speed=1, curve=curve)
+    act(env, Operation.RETARGET, target=0, speed=1, curve=curve)
     assert env.state.slots.alpha[0].tolist() == pytest.approx([1 - done / 2] * 2, abs=1e-6)
 
 
@@ -171,7 +151,12 @@ def test_heads_that_cannot_matter_have_one_legal_value():
     env = grown(num_envs=1)
     seen = env.observe(env.state)
     sizes = make_rules({"slots": 2}).head_sizes
-    for operation, free in ((WAIT, ()), (PRUNE, (0, 5, 6)), (RETARGET, (0, 2, 4, 5, 6)), (GERMINATE, (0, 1, 2, 3, 4))):
+    for operation, free in (
+        (Operation.WAIT, ()),
+        (Operation.PRUNE, (0, 5, 6)),
+        (Operation.RETARGET, (0, 2, 4, 5, 6)),
+        (Operation.GERMINATE, (0, 1, 2, 3, 4)),
+    ):
         counts = [int(head.sum()) for head in seen["head_mask"][0, operation].split(sizes[:-1])]
         assert all(count == 1 for head, count in enumerate(counts[:7]) if head not in free), operation
         assert all(counts[head] == sizes[head] for head in free if head), operation

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from envs.town import LEVELS, load_level
-from envs.town.observation import global_size, group_sizes
+from envs.town.observation import global_size, group_names
 
 KINDS = ("Bed", "LuxuryBed", "Shower", "HomeMeal", "FastFood", "Doctor", "Hospital", "Therapist", "Recreation", "Bar")
 KINDS += ("Job", "Labor", "Gym", "Park")
@@ -359,6 +359,10 @@ def test_the_flat_observation_names_each_cell_of_the_window(scene):
 # --- the whole vector -------------------------------------------------------------------------------------------------
 
 
+def group_sizes(rules):
+    return {name: len(words) for name, words in group_names(rules).items()}
+
+
 def test_sizes_of_the_groups():
     common = {"meters": 8, "position": 2, "standing_on": 15, "progress": 1, "time": 3, "previous_action": 9}
     assert group_sizes(load_level("L3")) == common | {"map": 42}
@@ -518,7 +522,7 @@ def test_meters_of_others_do_not_leak_through_a_step(scene):
         towns.append(town)
     for symbol in (1, 2, 3):
         first, second = (town.step(*[("rest", symbol)] * 4) for town in towns)
-        for name in group_sizes(town.rules):
+        for name in group_names(town.rules):
             assert torch.equal(first["agents", name][:, 0], second["agents", name][:, 0]), name
         assert torch.equal(first["agents", "reward"][:, 0], second["agents", "reward"][:, 0])
 

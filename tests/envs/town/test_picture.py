@@ -9,14 +9,14 @@ import torch
 from envs import TownEnv
 from envs.toolkit.records import map_record
 from envs.town import panel
-from envs.town.picture import FIELD, draw, has_panel, viewport
+from envs.town.picture import FIELD, has_panel, sketch, viewport
 
 SIZE = (960, 768)
 """Large, so that a pixel's color is its own."""
 
 
 def frame(town, size=SIZE):
-    return draw(town.state, town.env.episode, 0, town.rules, size)
+    return sketch(town.state, town.env.episode, 0, town.rules, size).picture()
 
 
 def cell(town, picture, x, y):
@@ -39,8 +39,8 @@ def test_shape_type_and_repetition(scene):
     picture = town.env.draw()
     assert picture.shape == (512, 640, 3)
     assert picture.dtype == np.uint8
-    assert np.array_equal(picture, draw(town.state, town.env.episode, 0, town.rules))
-    assert draw(town.state, town.env.episode, 0, town.rules, (200, 100)).shape == (100, 200, 3)
+    assert np.array_equal(picture, sketch(town.state, town.env.episode, 0, town.rules).picture())
+    assert sketch(town.state, town.env.episode, 0, town.rules, (200, 100)).picture().shape == (100, 200, 3)
     picture[:] = 0  # its own memory, and writable
 
 
@@ -52,7 +52,7 @@ def test_every_town_fits_into_every_size(width, height, agents, size):
     kinds = ["Bed"] if width == 3 else "all"
     rules = {"width": width, "height": height, "affordances": kinds, "view": 2}
     env = TownEnv(1, level="L7" if agents % 2 == 0 else "L3", num_agents=agents, rules=rules)
-    assert draw(env.state, env.episode, 0, env.rules, size).shape == (size[1], size[0], 3)
+    assert sketch(env.state, env.episode, 0, env.rules, size).picture().shape == (size[1], size[0], 3)
     (left, top), scale = viewport(width, height, size)
     edge = size[0] * (0.75 if has_panel(size) else 1)
     assert left > 0 and left + scale * width < edge
@@ -170,4 +170,4 @@ def test_there_is_no_other_world(scene, world):
     with pytest.raises(ValueError, match=f"no world {world}: use 0 to 1"):
         town.env.draw(world)
     with pytest.raises(ValueError, match="at least 32 x 32"):
-        draw(town.state, town.env.episode, 0, town.rules, (16, 16))
+        sketch(town.state, town.env.episode, 0, town.rules, (16, 16)).picture()

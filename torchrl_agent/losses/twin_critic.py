@@ -85,8 +85,7 @@ class TwinValueLoss(nn.Module):
         return values.gather(-1, action.expand(values.shape[:-1]).unsqueeze(-1))
 
     def frozen_values(self, *seen: Tensor, count: int = NUM_VALUES) -> Tensor:
-        """The first action values [count, B, ...], which pass gradients to their inputs but not to their own weights.
-        """
+        """The first action values [count, B, ...]; they pass gradients to their inputs but not to their own weights."""
         frozen = {name: value.detach() for name, value in self.agent.action_values.named_parameters()}
         return functional_call(self.agent.action_values, frozen, seen, {"count": count})
 

@@ -222,9 +222,9 @@ def columns_of(groups: Iterable[Iterable[nn.Parameter]]) -> list[tuple[int, int]
     return list(pairwise(accumulate(sizes, initial=0)))
 
 
-LEAST_FUSED = 10_000
-"""Number of parameters from which :class:`FusedAdam` is faster on a CPU than :class:`FlatAdam`: with 260, 9,220, 34,820
-and 135,172 it takes 260, 270, 360 and 410 microseconds, and the other 70, 260, 790 and 2,500."""
+LEAST_FUSED = 2_000
+"""Number of parameters from which :class:`FusedAdam` is faster on a CPU than :class:`FlatAdam`: with 226, 4,610, 9,155,
+67,073 and 132,179 it takes 64, 85, 128, 181 and 266 microseconds, and the other 43, 128, 271, 1,388 and 2,559."""
 _OPERATORS = torch.library.Library("torchrl_agent", "FRAGMENT")
 _OPERATORS.define(
     "fused_adam(Tensor(a!)[] parameters, Tensor[] gradients, Tensor[] steps, Tensor(b!)[] means, Tensor(c!)[] squares, "

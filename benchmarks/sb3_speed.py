@@ -112,6 +112,7 @@ def ours(case: Case, overrides: list[str]) -> Iterator[tuple[int, float]]:
     ]
     replays = case.algorithm != "ppo"
     starts = [f"algorithm.learning_starts={STARTS}"] if replays else []
+    inside = [] if case.task == "atari" else ["world.processes=false"]  # time of other processes is not counted
     compiled = {"step": True, "update": True, "advantages": replays}
     with calling(trust=True, folder=None):
         experiment = Experiment.load(
@@ -124,6 +125,7 @@ def ours(case: Case, overrides: list[str]) -> Iterator[tuple[int, float]]:
             *case.network,
             *sizes.get(case.algorithm, off_policy),
             *starts,
+            *inside,
             *(f"acceleration.{part}={'true' if on else 'false'}" for part, on in compiled.items()),
             *overrides,
         )

@@ -179,7 +179,7 @@ def _vector_env(case: Case) -> Any:
         "minatar": lambda env: DtypeObservation(env, np.float32),
         "minigrid": lambda env: FlattenObservation(FilterObservation(env, ["image"])),
     }
-    return make_vec_env(name, case.num_envs, seed=0, wrapper_class=wrappers.get(case.task))
+    return make_vec_env(name, case.num_envs, seed=0, wrapper_class=wrappers.get(case.task or ""))
 
 
 def world_seconds(case: Case, seconds: float) -> float:

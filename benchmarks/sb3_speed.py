@@ -29,6 +29,13 @@ PICTURE = [
     "model.perception.encoders.observation={_target_: benchmarks.sb3_speed.Encoder}",
 ]
 """The network of Young and Tian (2019) and pictures and rewards as they are, as on the other side."""
+ATARI = [
+    *(each for each in PICTURE if "perception.e" not in each),
+    *("model.perception.embedding_size=512", "model.perception.encoders.observation=nature"),
+]
+"""The network of Mnih et al. (2015), likewise."""
+GRID = [*SMALL, "world.wrappers=[{FilterObservation: {filter_keys: [image]}}, FlattenObservation]"]
+"""The cells in sight as one vector, as on the other side."""
 
 
 class Encoder(nn.Sequential):
@@ -49,7 +56,7 @@ class Case(NamedTuple):
     network: list[str]
     """Overrides of the network."""
     task: str | None = None
-    """Task of :mod:`benchmarks.stable_baselines3` whose world and network the other side has; None for plain ones."""
+    """Kind of world for which the other side has wrappers or a network of its own; None for plain ones."""
 
 
 CASES = {
@@ -57,15 +64,15 @@ CASES = {
         f"{title}_{algorithm}_{num_envs}": Case(world, algorithm, num_envs, network, task)
         for title, world, network, task in (
             ("cartpole", "gym:CartPole-v1", SMALL, None),
-            ("minatar", "gym:MinAtar/Breakout-v1", PICTURE, "breakout_ppo"),
+            ("minatar", "gym:MinAtar/Breakout-v1", PICTURE, "minatar"),
         )
         for algorithm in ("ppo", "dqn")
         for num_envs in (1, 8, 16)
     },
     "hopper_ppo_1": Case("gym:Hopper-v5", "ppo", 1, SMALL),
     "hopper_ppo_16": Case("gym:Hopper-v5", "ppo", 16, SMALL),
-    "door_key_ppo_16": Case("minigrid:MiniGrid-DoorKey-5x5-v0", "ppo", 16, SMALL, "door_key_ppo"),
-    "pong_ppo_4": Case("ale:ALE/Pong-v5", "ppo", 4, ["model.hidden_sizes=[512]", "model.activation=relu"], "pong"),
+    "door_key_ppo_16": Case("minigrid:MiniGrid-DoorKey-5x5-v0", "ppo", 16, GRID, "minigrid"),
+    "pong_ppo_4": Case("ale:ALE/Pong-v5", "ppo", 4, ATARI, "atari"),
     "half_cheetah_sac_1": Case("gym:HalfCheetah-v5", "sac", 1, WIDE),
     "pendulum_td3_1": Case("gym:Pendulum-v1", "td3", 1, WIDE),
 }
@@ -105,6 +112,7 @@ def ours(case: Case, overrides: list[str]) -> Iterator[tuple[int, float]]:
     ]
     replays = case.algorithm != "ppo"
     starts = [f"algorithm.learning_starts={STARTS}"] if replays else []
+    inside = [] if case.task == "atari" else ["world.processes=false"]  # time of other processes is not counted
     compiled = {"step": True, "update": True, "advantages": replays}
     with calling(trust=True, folder=None):
         experiment = Experiment.load(
@@ -117,6 +125,7 @@ def ours(case: Case, overrides: list[str]) -> Iterator[tuple[int, float]]:
             *case.network,
             *sizes.get(case.algorithm, off_policy),
             *starts,
+            *inside,
             *(f"acceleration.{part}={'true' if on else 'false'}" for part, on in compiled.items()),
             *overrides,
         )
@@ -143,30 +152,34 @@ def theirs(case: Case) -> tuple[Any, int]:
         settings["buffer_size"] = 100_000
         policy = {"net_arch": [64, 64], "activation_fn": torch.nn.Tanh}
         at_once *= DQN_EVERY
-    if case.task == "breakout_ppo":
+    if case.task == "minatar":
         from benchmarks.stable_baselines3 import MinAtarNetwork
 
         policy = {"features_extractor_class": MinAtarNetwork, "net_arch": []}
-    elif case.task != "pong":
+    elif case.task != "atari":
         env = VecNormalize(env)
-    kind = "CnnPolicy" if case.task == "pong" else "MlpPolicy"
+    kind = "CnnPolicy" if case.task == "atari" else "MlpPolicy"
     rival = getattr(stable_baselines3, case.algorithm.upper())
     return rival(kind, env, device="cpu", policy_kwargs=policy, **settings), at_once
 
 
 def _vector_env(case: Case) -> Any:
     """Return Stable-Baselines3's vector environment of a case, in this process."""
+    from gymnasium.wrappers import DtypeObservation, FilterObservation, FlattenObservation
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
     from stable_baselines3.common.vec_env import VecFrameStack
 
-    from benchmarks.stable_baselines3 import RIVALS, prepare
+    from envs.libs.gymnasium_packages import import_package
 
-    prepare()
     name = case.world.partition(":")[2]
-    if case.task == "pong":
-        return VecFrameStack(make_atari_env(name, case.num_envs, seed=0), 4)
-    wrapper = RIVALS[case.task].wrapper if case.task else None
-    return make_vec_env(name, case.num_envs, seed=0, wrapper_class=wrapper)
+    import_package(name)
+    if case.task == "atari":  # its wrapper repeats actions itself
+        return VecFrameStack(make_atari_env(name, case.num_envs, seed=0, env_kwargs={"frameskip": 1}), 4)
+    wrappers = {
+        "minatar": lambda env: DtypeObservation(env, np.float32),
+        "minigrid": lambda env: FlattenObservation(FilterObservation(env, ["image"])),
+    }
+    return make_vec_env(name, case.num_envs, seed=0, wrapper_class=wrappers.get(case.task or ""))
 
 
 def world_seconds(case: Case, seconds: float) -> float:

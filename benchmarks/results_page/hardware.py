@@ -108,8 +108,8 @@ SECTIONS = (
         "Small worlds on the host",
         ("sb3_speed.json",),
         small_worlds,
-        "frames per second of processor time as multiples of Stable-Baselines3's with equal networks and "
-        "hyperparameters on one thread, median and range of three rounds; the last column counts compiling.",
+        "frames per processor second as multiples of Stable-Baselines3's with equal hyperparameters, of three "
+        "rounds; the last column counts compiling.",
     ),
     Section("Lag", ("lag.json",), lag, "returns where the acting policy is this many iterations old."),
 )

@@ -41,7 +41,7 @@ class DeterministicActorCriticLoss(TwinValueLoss):
         if self.moves_policy:
             features = self.features(now)
             action = self.agent.deterministic_policy.network(features).float().tanh()  # in -1 to 1
-            first, _ = self.frozen_values(features, action)
+            (first,) = self.frozen_values(features, action, count=1)
             # policy: -Q1(s, pi(s))
             losses["loss_actor"] = -masked_mean(first.squeeze(-1), tensordict.get(keys.VALID, None))
         return TensorDict(losses)

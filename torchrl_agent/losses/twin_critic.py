@@ -18,6 +18,7 @@ from torchrl.objectives.value.functional import td0_return_estimate
 
 from torchrl_agent.core import keys
 from torchrl_agent.core.ranks import masked_mean
+from torchrl_agent.models.twin_values import NUM_VALUES
 
 
 class TwinValueLoss(nn.Module):
@@ -83,10 +84,10 @@ class TwinValueLoss(nn.Module):
         values = self.agent.action_values(features)
         return values.gather(-1, action.expand(values.shape[:-1]).unsqueeze(-1))
 
-    def frozen_values(self, *seen: Tensor) -> Tensor:
-        """Action values [2, B, ...] that pass gradients to their inputs but not to their own weights."""
+    def frozen_values(self, *seen: Tensor, count: int = NUM_VALUES) -> Tensor:
+        """The first action values [count, B, ...]; they pass gradients to their inputs but not to their own weights."""
         frozen = {name: value.detach() for name, value in self.agent.action_values.named_parameters()}
-        return functional_call(self.agent.action_values, frozen, seen)
+        return functional_call(self.agent.action_values, frozen, seen, {"count": count})
 
     def returns(self, tensordict: TensorDictBase, following_value: Tensor) -> Tensor:
         """Returns ``r + gamma^n V(s')`` [B, 1] of n rewards and the values [B, 1] of the states that followed."""

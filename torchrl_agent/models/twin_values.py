@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import torch
 from tensordict import TensorDictBase
 from tensordict.nn import ProbabilisticTensorDictSequential, TensorDictModuleBase
@@ -52,10 +54,12 @@ class TwinValues(nn.Module):
         super().__init__()
         self.networks = nn.ModuleList([mlp(width, out, hidden, activation, 1.0) for _ in range(NUM_VALUES)])
 
-    def forward(self, features: Tensor, action: Tensor | None = None) -> Tensor:
-        """Values [2, ..., A] of all discrete actions, or [2, ..., 1] of a continuous ``action`` [..., D] in -1 to 1."""
+    def forward(self, features: Tensor, action: Tensor | None = None, count: int = NUM_VALUES) -> Tensor:
+        """Values of the first ``count`` networks: [count, ..., A] of all discrete actions, or [count, ..., 1] of a
+        continuous ``action`` [..., D] in -1 to 1.
+        """
         seen = features if action is None else torch.cat((features, action.to(features.dtype)), -1)
-        return torch.stack([network(seen) for network in self.networks]).float()
+        return torch.stack([network(seen) for network in islice(self.networks, count)]).float()
 
 
 class PolicyValue(TensorDictModuleBase):

@@ -227,13 +227,13 @@ def columns_of(groups: Iterable[Iterable[nn.Parameter]]) -> list[tuple[int, int]
     return list(pairwise(accumulate(sizes, initial=0)))
 
 
-LEAST_FUSED = 10_000
-"""Number of parameters from which :class:`FusedAdam` is faster on a CPU than :class:`FlatAdam`: with 260, 9,220, 34,820
-and 135,172 it takes 260, 270, 360 and 410 microseconds, and the other 70, 260, 790 and 2,500."""
+LEAST_FUSED = 2_000
+"""Number of parameters from which :class:`FusedAdam` is faster on a CPU than :class:`FlatAdam`: with 226, 4,610, 9,155,
+67,073 and 132,179 it takes 64, 85, 128, 181 and 266 microseconds, and the other 43, 128, 271, 1,388 and 2,559."""
 _OPERATORS = torch.library.Library("torchrl_agent", "FRAGMENT")
 _OPERATORS.define(
-    "fused_adam(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] steps, Tensor(c!)[] means, "
-    "Tensor(d!)[] squares, Tensor rate, float decay, float epsilon, Tensor skip) -> ()"
+    "fused_adam(Tensor(a!)[] parameters, Tensor[] gradients, Tensor[] steps, Tensor(b!)[] means, Tensor(c!)[] squares, "
+    "Tensor rate, float decay, float epsilon, Tensor skip) -> ()"
 )
 
 
@@ -249,10 +249,9 @@ def _fused_adam(
     epsilon: float,
     skip: Tensor,
 ) -> None:
-    """Make the step of a fused :class:`torch.optim.Adam`, unless ``skip`` [] is 1. PyTorch's own operator cannot be
-    part of a traced function, as it reads its numbers on the host.
+    """Make the step of a fused :class:`torch.optim.Adam`, counted already, unless ``skip`` [] is 1. PyTorch's own
+    operator cannot be part of a traced function, as it reads its numbers on the host.
     """
-    torch._foreach_add_(steps, 1 - skip)
     numbers = {"beta1": BETAS[0], "beta2": BETAS[1], "weight_decay": decay, "eps": epsilon}
     options = {"lr": rate, **numbers, "amsgrad": False, "maximize": False, "found_inf": skip}
     torch._fused_adamw_(parameters, gradients, means, squares, [], steps, **options)
@@ -277,7 +276,8 @@ class FusedAdam(TracedAdam):
     ) -> None:
         self.clip = clip
         parameters = optimizer.param_groups[0]["params"]
-        memory = [(torch.zeros(()), torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
+        self.steps = torch.zeros(len(parameters))
+        memory = zip(self.steps, *([torch.zeros_like(each) for each in parameters] for _ in range(2)), strict=True)
         super().__init__(optimizer, parameters, memory)
 
     @override
@@ -287,10 +287,14 @@ class FusedAdam(TracedAdam):
         given = {each: torch.empty_like(each).copy_(gradient) for each, gradient in pairs if gradient is not None}
         norms = self.clip(given)
         made = wanted & norms["grad_norm"].isfinite()
+        learning = torch.tensor([gradient is not None for gradient in gradients])
+        self.steps.add_(made & learning)
+        steps = dict(zip(self.parameters, self.steps, strict=True))
         torch.ops.torchrl_agent.fused_adam(
             [parameter.detach() for parameter in given],
             list(given.values()),
-            *([self.moments[each][name] for each in given] for name in ("step", "exp_avg", "exp_avg_sq")),
+            [steps[each] for each in given],
+            *([self.moments[each][name] for each in given] for name in ("exp_avg", "exp_avg_sq")),
             self.group["lr"],
             self.group["weight_decay"],
             self.group["eps"],

@@ -30,10 +30,16 @@ logger = logging.getLogger(__name__)
 
 ON_GPU = {"combo_kernels": True}
 """Inductor's options for programs on a GPU: kernels that do not depend on each other are one launch."""
-ON_HOST = {"fallback_random": True, "size_asserts": False}
-"""Those on a CPU: random numbers are those that the function itself would draw, and shapes and layouts are those of the
-program's signature.
+ON_HOST = {"cpp_wrapper": True, "fallback_random": True, "size_asserts": False}
+"""Those on a CPU: kernels are called from C++, random numbers are those that the function itself would draw, and shapes
+and layouts are those of the program's signature.
 """
+DECOMPOSED = {
+    torch.ops.aten._foreach_norm.Scalar: lambda values, order=2: [
+        torch.linalg.vector_norm(each, order) for each in values
+    ]
+}
+"""Operators for which Inductor has no code, as others for which it has."""
 
 
 class TracedFunction(CompiledFunction):
@@ -137,7 +143,7 @@ def trace(
     values = [value.detach() for value in entries.values()]
     with _compiling(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Using lock_", UserWarning)  # nothing is unlocked
-        traced = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)(*values)
+        traced = make_fx(flat, DECOMPOSED, tracing_mode="fake", _allow_non_fake_inputs=True)(*values)
     return traced, [*values, *_as_inputs(traced)], structure[0]
 
 

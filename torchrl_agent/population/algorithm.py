@@ -19,7 +19,6 @@ from typing_extensions import override
 from torchrl_agent import keys
 from torchrl_agent.algorithms.actor_critic import NEXT_VALUE, Draw, OnPolicyActorCritic
 from torchrl_agent.algorithms.algorithm import Algorithm
-from torchrl_agent.algorithms.ppo import PPO
 from torchrl_agent.core import ranks
 from torchrl_agent.core.ranks import explained_variance
 from torchrl_agent.core.spans import span
@@ -369,7 +368,7 @@ class MembersAlgorithm(Algorithm):
 
 def check_algorithm(algorithm: Algorithm) -> None:
     """Raise ValueError if an algorithm cannot train members of a population."""
-    if getattr(type(algorithm), "improve", None) not in (OnPolicyActorCritic.improve, PPO.improve):
+    if getattr(type(algorithm), "improve", None) is not OnPolicyActorCritic.improve:
         raise ValueError(
             f"population.members is above 1 but {algorithm.name} learns one agent at a time: use algorithm=ppo or a2c."
         )

@@ -14,7 +14,7 @@ from torchrl_agent.cli.arguments import add_seeds
 from torchrl_agent.core.tables import interval
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import iterate
-from torchrl_agent.population.agent import MembersAgent
+from torchrl_agent.population.agent import MembersPolicy
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.training.evaluator import evaluate_policy
 
@@ -72,8 +72,9 @@ def judge_members(learner: PopulationLearner, episodes: int, seed: int) -> Tenso
         seed: of these worlds.
     """
     members, algorithm = learner.members, learner.algorithm
-    agent = MembersAgent(algorithm.stack, algorithm.template.agent)
+    agent = algorithm.template.agent
+    policy = MembersPolicy(algorithm.stack, agent.policy, agent.group)
     env = learner.experiment.make_world(evaluation=True, num_envs=members * episodes, seed=seed)
     learner.inheritance.send(env, learner.evolution.genes)
-    found = evaluate_policy(agent.policy, agent.attach(env), max_steps=learner.experiment.evaluation.max_steps)
+    found = evaluate_policy(policy, agent.attach(env), max_steps=learner.experiment.evaluation.max_steps)
     return found[keys.EPISODE_RETURN].view(members, episodes).mean(1)

@@ -123,7 +123,7 @@ def trace() -> list[tuple[str, str]]:
     from torchrl_agent import Experiment, learn
 
     learner = next(learn(Experiment.load("smoke", "device=cpu", "threads=1"))).learner
-    rollout = learner.collect()
+    rollout = learner.collector.collect()
     entered: dict[tuple[str, str], None] = {}
 
     def note(frame: FrameType, event: str, _: Any) -> None:

@@ -51,7 +51,7 @@ class Iteration:
     def _speed(self) -> dict[str, float]:
         begun, collected, ended = self.moments
         return {
-            "time/fps": self.learner.frames_played(self.rollout) / begun.until(ended),
+            "time/fps": self.learner.collector.frames / begun.until(ended),
             "time/collect_seconds": begun.until(collected),
             "time/learn_seconds": collected.until(ended),
         }
@@ -93,7 +93,7 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
     while learner.frames < learner.total_frames:
         # collect; here the host waits for the device, and the figures of the last updates come along
         begun = Moment(learner.device)
-        rollout = learner.collect()
+        rollout = learner.collector.collect()
         ended = Figures({"episodes": rollout.get((keys.NEXT, keys.DONE)).sum()})
         if not _can_learn_from(learner, rollout, ended, updates):
             continue
@@ -101,14 +101,14 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
         _read(updates, learner)
 
         # learn
-        finished = learner.finished(rollout, int(ended.read()["episodes"]))
+        finished = learner.collector.finished(rollout, int(ended.read()["episodes"]))
         rate = learning_rate(learner.algorithm.config.learning_rate, learner.frames / learner.total_frames)
         updates = Figures(learner.improve(rollout, rate))
         if updates.arrived or ranks.size() > 1:  # a GPU goes on; several ranks end together
             _read(updates, learner)
 
         # count frames and episodes, move the curriculum, let a population evolve
-        new = learner.frames_played(rollout) // learner.members
+        new = learner.collector.frames // learner.members
         learner.frames += new
         learner.number += 1
         known = {**learner.log_episodes(rollout, finished), **_state_of(learner)}

@@ -15,7 +15,7 @@ from torchrl_agent import check_world
 from torchrl_agent.algorithms.ppo import PPO, PPOConfig
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.optimization.compilation import AccelerationConfig
-from torchrl_agent.training.collector import RolloutCollector, episode_entries, finished_episodes
+from torchrl_agent.training.collector import RolloutCollector, episode_entries
 
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
 N, STEPS = 3, 4
@@ -127,4 +127,4 @@ def test_a_strange_world_is_refused_in_a_sentence_or_learned_from(outcome, parts
         ppo, collector = PPO(agent, config, N, EAGER), RolloutCollector(env, agent, STEPS, EAGER)
         rollout = collector.collect()
         ppo.learn(rollout, 1e-3)
-        finished_episodes(rollout, collector.statistics)
+        collector.finished(rollout)

@@ -139,10 +139,10 @@ def learned_by_hand(experiment, iterations):
     playing = learning = torch.get_rng_state()
     for _ in range(iterations):
         torch.set_rng_state(playing)
-        rollout = learner.collect()
+        rollout = learner.collector.collect()
         playing = torch.get_rng_state()
         torch.set_rng_state(learning)
-        finished = learner.finished(rollout, int(rollout["next", "done"].sum()))
+        finished = learner.collector.finished(rollout, int(rollout["next", "done"].sum()))
         learner.improve(rollout, experiment.algorithm.learning_rate.initial)
         learner.log_episodes(rollout, finished)
         learner.frames += rollout.numel()

@@ -177,7 +177,7 @@ def trains_on(experiment, run):
     learner.load_state_dict(state)
     before = [each.clone() for each in learner.agent.parameters()]
     for _ in range(12):
-        learner.improve(learner.collect(), 1e-3)
+        learner.improve(learner.collector.collect(), 1e-3)
     assert any(not torch.equal(old, new) for old, new in zip(before, learner.agent.parameters(), strict=True))
     assert all(bool(each.isfinite().all()) for each in learner.agent.parameters())
     return load_checkpoint(find_checkpoint(run))

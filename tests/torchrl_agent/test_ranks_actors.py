@@ -73,7 +73,7 @@ def test_ppo_may_lag_and_judges_by_todays_critic():
     learner = Experiment.load("smoke", "algorithm.lag=2", "device=cpu").make_learner()
     assert learner.collector.agent is learner.algorithm.behavior is not learner.agent
     assert "state_value" not in learner.collector.policy.out_keys
-    lags = [learner.improve(learner.collect(), 1e-3)["lag"].item() for _ in range(4)]
+    lags = [learner.improve(learner.collector.collect(), 1e-3)["lag"].item() for _ in range(4)]
     assert lags == [0, 1, 2, 2]
 
 

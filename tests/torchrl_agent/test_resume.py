@@ -18,7 +18,7 @@ from torchrl_agent import Experiment
 from torchrl_agent.loop import iterate
 from torchrl_agent.training.learner import Learner
 
-NEVER_SAME = (r"compile_seconds$", r"member_metrics\.\d+\.time/")
+NEVER_SAME = (r"compile_seconds$", r"records\.metrics\.\d+\.time/")
 """What the clock says."""
 MADE_ANEW = (
     r"collector\._buffers",

@@ -76,7 +76,7 @@ def test_what_cannot_be_imported_has_one_name_in_this_process():
 
 def test_arguments_go_to_the_world():
     learner = Experiment.load(Reporter, *SMALL, "+world.length=7").make_learner()
-    rollout = learner.collect()
+    rollout = learner.collector.collect()
     assert rollout["next", "done"].squeeze(-1).nonzero()[:, 0].unique().tolist() == [6, 13]
 
 

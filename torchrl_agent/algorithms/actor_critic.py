@@ -125,7 +125,7 @@ class ActorCritic(Algorithm):
         """Tensors that learning changes, those of the acting policy included."""
         if self.player is None:
             return super().tensors()
-        older = {**dict(self.behavior.named_parameters()), **dict(self.behavior.named_buffers())}
+        older = {**dict(self.player.agent.named_parameters()), **dict(self.player.agent.named_buffers())}
         return {**super().tensors(), **{f"behavior.{name}": value for name, value in older.items()}}
 
     @override

@@ -14,7 +14,7 @@ from torchrl.envs import EnvBase
 from torchrl_agent.algorithms.replay import Replay
 from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import check_ranges, choice, count, number, share, weight
-from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.agent import Agent, Behavior
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.optimization.adam import make_adam
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction, fastest
@@ -80,6 +80,8 @@ class Algorithm(ABC):
     """Short name, for tables of results and a configuration's ``tuned``."""
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
     """Hyper-parameters with their defaults: the keys that a configuration may have under ``algorithm``."""
+    worlds = 1
+    """Number of worlds where ranks split the agents of each world; 1 where they split the rows."""
     truncates_once = False
     """True if no rollout row is truncated twice (``training/collector.py``): few last observations need a value."""
     plays_apart: ClassVar[bool] = False
@@ -101,7 +103,8 @@ class Algorithm(ABC):
                 f"algorithm.learning_rate.schedule={ADAPTIVE} follows the KL that PPO's updates measure: use "
                 "algorithm=ppo, or another schedule."
             )
-        self.agent = self.behavior = agent
+        self.agent = agent
+        self.behavior: Behavior = agent
         self.config, self.rows, self.acceleration = config, rows, acceleration or AccelerationConfig()
         self.device = device = next(agent.parameters()).device
         precision = resolve(config.precision, config.float8_smallest_layer, agent, device)
@@ -183,7 +186,8 @@ class Algorithm(ABC):
     def state_dict(self) -> dict:
         """State of optimizer, reward scaler and gradient scaler; the first rank has all worlds' running returns."""
         scaler = self.scaler.state_dict()
-        scaler["returns"] = ranks.gather_rows(scaler["returns"], 0)
+        returns = scaler["returns"].unflatten(0, (self.worlds, -1))
+        scaler["returns"] = ranks.gather_rows(returns, 1).flatten(0, 1)
         return {"name": self.name, "reward_scaler": scaler, **self.updater.state_dict()}
 
     def load_state_dict(self, state: dict) -> None:
@@ -194,8 +198,9 @@ class Algorithm(ABC):
         """
         if state["name"] != self.name:
             raise ValueError(f"algorithm {state['name']} wrote it, this is {self.name}")
-        returns = ranks.own_rows(state["reward_scaler"]["returns"], 0)
-        self.scaler.load_state_dict({**state["reward_scaler"], "returns": returns})
+        returns = state["reward_scaler"]["returns"].unflatten(0, (self.worlds, -1))
+        mine = ranks.own_rows(returns, 1).flatten(0, 1)
+        self.scaler.load_state_dict({**state["reward_scaler"], "returns": mine})
         self.updater.load_state_dict(state)
         self.captured.forget()  # the optimizer's moments have moved
 

@@ -88,13 +88,10 @@ class PPO(OnPolicyActorCritic):
         if config.target_kl is not None:  # the host asks after each epoch whether another follows: there graphs end
             self.updater.wanted = self._goes_on
             self.captured = CudaGraphFunction("an epoch's updates", self._epoch, self.graphs_on)
-            self.iteration = self.improve
+            self.iteration = self._improve_until_target
 
-    @override
-    def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """Improve as the base class does, with a target until the KL ends the updates of this iteration."""
-        if self.config.target_kl is None:
-            return super().improve(rollout)
+    def _improve_until_target(self, rollout: TensorDict) -> dict[str, Tensor]:
+        """Improve as the base class does, until the KL ends the updates of this iteration."""
         data, explained = self.advantages(rollout)
         self.running.fill_(1.0)
         history = []

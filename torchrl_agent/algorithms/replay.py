@@ -8,6 +8,7 @@ that the wheel for torch 2.13 cannot load.)
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import torch
@@ -17,6 +18,8 @@ from torch import Tensor
 
 from torchrl_agent.core import keys
 from torchrl_agent.core.spans import spanned
+
+logger = logging.getLogger(__name__)
 
 SMALLEST_PRIORITY = 1e-3
 
@@ -101,7 +104,9 @@ class Replay:
         return {"frames": frames, "priorities": priorities, "position": self.position}
 
     def load_state_dict(self, state: dict | None) -> None:
-        """Continue from :meth:`state_dict`; None empties it."""
+        """Continue from :meth:`state_dict`; None, of a checkpoint that was copied without its file, empties it."""
+        if state is None:
+            logger.warning("the checkpoint has no replay (a .replay.pt beside it): it begins empty")
         self.position = 0
         self._fill(0)
         if state is None or state["frames"] is None:

@@ -28,6 +28,7 @@ from torchrl_agent.modules.memory import try_scan
 from torchrl_agent.modules.specs import agent_group, group_spec
 from torchrl_agent.optimization.precision import without_float8
 from torchrl_agent.optimization.sharding import shard
+from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.population.league import make_seats
 from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.learner import PopulationLearner
@@ -35,7 +36,7 @@ from torchrl_agent.training.actor_learner import Actor, RemoteCollector
 from torchrl_agent.training.collector import RolloutCollector, episode_entries
 from torchrl_agent.training.learner import Learner
 from torchrl_agent.training.plain_worlds import plain_world
-from torchrl_agent.training.spread_learner import SpreadLearner
+from torchrl_agent.training.spread_agents import SpreadCollector
 from torchrl_agent.training.world_check import check_world
 from torchrl_agent.transforms import PotentialShaping, TeamReturn, check_shaping
 from torchrl_agent.transforms.character import CharacterReward
@@ -197,7 +198,9 @@ def make_learner(experiment: Experiment, pretrained: bool = True, agent: Agent |
     rows = math.prod(group_spec(env).shape)
     if spreads(experiment):
         algorithm = make_algorithm(experiment, env, rows // ranks.size(), pretrained)
-        return SpreadLearner(env, algorithm.agent, algorithm, experiment.total_frames, experiment)
+        collector = SpreadCollector(algorithm.agent.attach(env), algorithm)
+        rest = (experiment.total_frames, None, experiment, collector.learning)
+        return Learner(env, algorithm.agent, algorithm, collector, *rest)
     if agent is None:
         algorithm = make_algorithm(experiment, env, rows, pretrained)
     else:
@@ -244,8 +247,8 @@ def _make_population(experiment: Experiment, pretrained: bool) -> PopulationLear
     newborn = functools.partial(_make_newborn, experiment, env, rows)
     rest = (experiment.seed, experiment.total_frames, experiment, newborn)
     if seats is not None:
-        return LeagueLearner(env, algorithms, config, league, seats, *rest)
-    return PopulationLearner(env, algorithms, config, *rest)
+        return LeagueLearner(env, MembersAlgorithm(algorithms), config, league, seats, *rest)
+    return PopulationLearner(env, MembersAlgorithm(algorithms), config, *rest)
 
 
 def _make_newborn(experiment: Experiment, env: EnvBase, rows: int, seed: int) -> Algorithm:

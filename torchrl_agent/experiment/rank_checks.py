@@ -10,7 +10,7 @@ from torchrl_agent.algorithms.actor_critic import OnPolicyActorCritic
 from torchrl_agent.core import ranks
 from torchrl_agent.core.abilities import abilities, own_seed
 from torchrl_agent.core.checkpoint import code_digest
-from torchrl_agent.training.spread_learner import check_spread
+from torchrl_agent.training.spread_agents import check_spread
 
 if TYPE_CHECKING:
     from torchrl_agent.experiment import Experiment

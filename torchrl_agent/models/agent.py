@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TypeAlias
 
 import torch
 from tensordict import TensorDictBase
@@ -79,6 +80,8 @@ class Agent(Predicting, nn.Module):
         ValueError: the world's actions or observations do not fit these networks, or the configuration is out of range.
     """
 
+    dealt = "rows"
+    """Units that several ranks divide among them while it acts, see ``ranks.dealing``."""
     sequential = False
     """True if it learns from whole sequences, because it has memory or auxiliary losses."""
 
@@ -256,6 +259,34 @@ class Agent(Predicting, nn.Module):
         if not self.memory:
             return env
         return abilities(env).transformed_class(env, RecurrentState(self.memory, self.group))
+
+
+class AdaptedAgent:
+    """An agent that acts by an adapted policy: that of several such agents, or of some of a world's agents.
+
+    Args:
+        agent: the agent, whose keys a rollout records.
+        adapt: function from a policy of the agent to the one that acts.
+        dealt: what several ranks divide among them while it acts: ``members`` or ``agents``, see ``ranks.dealing``.
+    """
+
+    def __init__(self, agent: Agent, adapt: Callable[[TensorDictModuleBase], TensorDictModuleBase], dealt: str) -> None:
+        self.agent, self.adapt, self.dealt = agent, adapt, dealt
+        self.group, self.critic = agent.group, agent.critic
+        self.recorded_keys, self.input_keys = agent.recorded_keys, agent.input_keys
+
+    @property
+    def policy(self) -> TensorDictModuleBase:
+        """The policy that acts."""
+        return self.adapt(self.agent.policy)
+
+    def policy_and_value(self) -> TensorDictModuleBase:
+        """Return the same policy with the critic's values."""
+        return self.adapt(self.agent.policy_and_value())
+
+
+Behavior: TypeAlias = Agent | AdaptedAgent
+"""An agent that may act in a collector's worlds."""
 
 
 def _discrete_actions(env: EnvBase, config: ModelConfig) -> list[int]:

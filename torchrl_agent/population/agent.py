@@ -1,4 +1,4 @@
-"""Members of a population as one agent of a batch of worlds: each acts in its part of them."""
+"""Members of a population, and the policies by which they act together in one batch of worlds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
-from torchrl.envs import EnvBase
-from typing_extensions import override
 
 from torchrl_agent.core import keys
-from torchrl_agent.models.agent import Agent
-from torchrl_agent.population.seats import Seats
 from torchrl_agent.population.stack import Stack, entries
 
 
@@ -32,47 +28,18 @@ class Member(nn.Module):
         self.agent, self.loss, self.scaler = algorithm.agent, algorithm.loss, algorithm.scaler
 
 
-class MembersAgent(nn.Module):
-    """Interface of an agent for a collector, for P agents: member ``m`` acts in the ``m``-th equal part of the worlds.
+class MembersPolicy(TensorDictModuleBase):
+    """Policies of P members: member ``m`` acts in the ``m``-th equal part of the worlds.
 
     Args:
         stack: of :class:`Member`.
-        template: the agent whose architecture they have.
-    """
-
-    def __init__(self, stack: Stack, template: Agent) -> None:
-        super().__init__()
-        self.stack = stack
-        self.__dict__["template"] = template  # its own parameters belong to no member
-        self.group, self.memory = template.group, template.memory
-        self.recorded_keys, self.input_keys = template.recorded_keys, template.input_keys
-        self.__dict__["critic"] = template.critic
-
-    @property
-    def policy(self) -> TensorDictModuleBase:
-        """All members' policies, for the world's own tensordict."""
-        return MembersPolicy(self.stack, self.template.policy, self.group)
-
-    def policy_and_value(self) -> TensorDictModuleBase:
-        """The same, with their critics' values."""
-        return MembersPolicy(self.stack, self.template.policy_and_value(), self.group)
-
-    def attach(self, env: EnvBase) -> EnvBase:
-        """The world, prepared for such agents."""
-        return self.template.attach(env)
-
-
-class MembersPolicy(TensorDictModuleBase):
-    """Policies of all members, each for its part of the worlds.
-
-    Args:
         policy: the template's.
+        group: key of the agents' tensordict in a world of several, else None.
     """
 
     def __init__(self, stack: Stack, policy: TensorDictModuleBase, group: str | None) -> None:
         super().__init__()
-        self.stack, self.group = stack, group
-        self.__dict__["template"] = policy
+        self.stack, self.policy, self.group = stack, policy, group
         self.in_keys, self.out_keys = list(policy.in_keys), list(policy.out_keys)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -85,7 +52,7 @@ class MembersPolicy(TensorDictModuleBase):
         return tensordict
 
     def _act(self, tensordict: TensorDictBase) -> TensorDictBase:
-        return act_in_group(self.template, tensordict, self.group)
+        return act_in_group(self.policy, tensordict, self.group)
 
 
 class PolicyGroup(NamedTuple):
@@ -156,46 +123,3 @@ def act_in_group(policy: TensorDictModuleBase, tensordict: TensorDictBase, group
         agents = tensordict.get(group)
         agents.batch_size = next(iter(agents.values())).shape[:2]
     return policy(tensordict).select(*policy.out_keys, strict=False)
-
-
-class LeagueAgent(MembersAgent):
-    """Members that also play against frozen opponents.
-
-    Args:
-        template: the agent whose architecture they have.
-        seats: the holder of each seat.
-        slots: past selves.
-        present: copies of the present members, which exploiters meet.
-    """
-
-    def __init__(
-        self,
-        stack: Stack,
-        template: Agent,
-        seats: Seats,
-        slots: Stack,
-        present: Stack,
-        scripted: Sequence[TensorDictModuleBase],
-    ) -> None:
-        super().__init__(stack, template)
-        self.seats, self.slots, self.present = seats, slots, present
-        self.__dict__["scripted"] = scripted
-
-    @override
-    @property
-    def policy(self) -> TensorDictModuleBase:
-        """Policies of all players."""
-        return self._seated(self.template.policy)
-
-    @override
-    def policy_and_value(self) -> TensorDictModuleBase:
-        """The same, with values of the members that learn."""
-        return self._seated(self.template.policy_and_value())
-
-    def _seated(self, policy: TensorDictModuleBase) -> SeatedPolicy:
-        frozen = ((self.slots, self.seats.slots), (self.present, self.seats.present))
-        groups = [PolicyGroup(stack, self.template.policy, rows) for stack, rows in frozen if len(rows)]
-        device = self.stack.flat.device
-        scripted = [(player, self.seats.scripted(index).to(device)) for index, player in enumerate(self.scripted)]
-        assert self.group is not None
-        return SeatedPolicy([PolicyGroup(self.stack, policy, self.seats.members), *groups], scripted, self.group)

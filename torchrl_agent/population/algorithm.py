@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,17 +18,17 @@ from typing_extensions import override
 
 from torchrl_agent.algorithms.actor_critic import NEXT_VALUE, Draw, OnPolicyActorCritic
 from torchrl_agent.algorithms.algorithm import Algorithm
-from torchrl_agent.algorithms.ppo import PPO
 from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.ranks import explained_variance
 from torchrl_agent.core.spans import span
 from torchrl_agent.losses.policy_gradient import PAID
+from torchrl_agent.models.agent import AdaptedAgent, Agent
 from torchrl_agent.optimization.compilation import CompiledFunction, CudaGraphFunction
 from torchrl_agent.optimization.schedules import ADAPTIVE, scheduled
 from torchrl_agent.optimization.updater import SKIPS_BEFORE_HALT, NonFiniteError, summarize_updates
-from torchrl_agent.population.agent import Member, MembersAgent
+from torchrl_agent.population.agent import Member, MembersPolicy
 from torchrl_agent.population.genes import PLACES, numbers_of
-from torchrl_agent.population.stack import RowAdam, Stack, Values, entries, stack_rows
+from torchrl_agent.population.stack import RowAdam, Stack, Values, entries, stack_rows, tensors_of
 
 WORLDS_OWN = "scaler.returns"
 """Running returns of a member's worlds: they belong to the worlds, whichever member acts in them."""
@@ -46,6 +48,7 @@ class MembersAlgorithm(Algorithm):
         algorithms: PPO or A2C, each with a member's fresh agent and for its part of the worlds.
 
     Attributes:
+        agent, scaler: copies of those of the member that was shown last, see :meth:`show`.
         numbers: hyper-parameters that may differ between members, by their names in a configuration, [P] on the device:
             values written there hold from the next update on.
         lr_scale: factor on the learning rate of each member, [P].
@@ -69,7 +72,10 @@ class MembersAlgorithm(Algorithm):
         self.reads_values, self.rows = template.reads_values, template.rows
         parts = [[each for each in part if each.requires_grad] for part in template.agent.parts()]
         self.stack = Stack([Member(each) for each in algorithms], [part for part in parts if part])
-        self.agent = self.behavior = MembersAgent(self.stack, template.agent)
+        self._shown = copy.deepcopy(Member(template))
+        self.agent, self.scaler = self._shown.agent, self._shown.scaler
+        adapt = partial(MembersPolicy, self.stack, group=template.agent.group)
+        self.behavior = AdaptedAgent(template.agent, adapt, "members")
         self.together = not template.agent.sequential
         if self.together:
             template.frames_at_once = max(1, template.frames_at_once // self.stack.size)
@@ -79,18 +85,26 @@ class MembersAlgorithm(Algorithm):
         self.rates = self.numbers["algorithm.learning_rate.initial"].clone()
         self.lr_scale, self.running = (torch.ones(self.stack.size, device=self.device) for _ in range(2))
         self.skips_in_row = torch.zeros(self.stack.size, device=self.device)
+        self._compile()
+
+    def _compile(self) -> None:
+        """Make the functions that may be compiled, or captured."""
         compile = self.acceleration.advantages_on(self.device)
         self.estimate = CompiledFunction("the advantage function", self._estimate, compile)
         function = self._losses if self.together else self._losses_of_one
         self.program = self.losses = CompiledFunction("the loss", function, self.acceleration.update)
         self.adam = CompiledFunction("the optimizer", self._step, self.acceleration.update)
-        self.graphs_on = template.graphs_on
+        self.graphs_on = self.template.graphs_on
         self.captured = CudaGraphFunction("an iteration's updates", self.improve, self.graphs_on)
         self.accelerated = (self.estimate, self.losses, self.adam)
 
-    def seat(self, agent: MembersAgent) -> None:
-        """Let the members act by this agent."""
-        self.agent = self.behavior = agent
+    def show(self, member: int) -> Agent:
+        """Copy a member, of any rank, to :attr:`agent` and :attr:`scaler`; all ranks call this."""
+        owner, place = divmod(member, self.stack.size)
+        if owner == ranks.rank():
+            self.stack.show(place, self._shown)
+        ranks.broadcast(tensors_of(self._shown).values(), owner)
+        return self.agent
 
     @override
     def make_loss(self) -> torch.nn.Module:
@@ -300,7 +314,8 @@ class MembersAlgorithm(Algorithm):
             "optimizer": {name: value.clone() for name, value in self.optimizer.tensors().items()},
             "skips_in_row": self.skips_in_row.clone(),
         }
-        return {"name": self.template.name, **ranks.gather_rows(mine, 0)}
+        shown = {"name": self.template.name, "reward_scaler": self.scaler.state_dict()}
+        return {**shown, **ranks.gather_rows(mine, 0)}
 
     def optimizer_state_of(self, member: int) -> dict[str, Any]:
         """Optimizer state of a member, in the format of a single learner's."""
@@ -352,7 +367,7 @@ class MembersAlgorithm(Algorithm):
 
 def check_algorithm(algorithm: Algorithm) -> None:
     """Raise ValueError if an algorithm cannot train members of a population."""
-    if getattr(type(algorithm), "improve", None) not in (OnPolicyActorCritic.improve, PPO.improve):
+    if getattr(type(algorithm), "improve", None) is not OnPolicyActorCritic.improve:
         raise ValueError(
             f"population.members is above 1 but {algorithm.name} learns one agent at a time: use algorithm=ppo or a2c."
         )

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from torchrl_agent.core import keys
 from torchrl_agent.population.config import NEUTRAL, GeneConfig, PopulationConfig
 from torchrl_agent.population.genes import cross, genetic
 from torchrl_agent.trust.targets import find
@@ -80,6 +81,8 @@ class Evolution:
         self.steps: list[EvolutionStep] = []
         self.births = 0
         self._copied_at = torch.full((config.members,), -(2**62))
+        self._since_step = torch.zeros(2, config.members, dtype=torch.float64)
+        """Sum of the fitness of episodes since the last evolution step, and their number."""
 
     def _first(self, gene: GeneConfig, value: float) -> Tensor:
         size, spread = (self.config.members,), self.config.spread
@@ -99,6 +102,20 @@ class Evolution:
             return frames >= max(self.config.warmup, self.config.every)
         return frames - self.steps[-1].frames >= self.config.every
 
+    def count(self, member: int, finished: Mapping[str, Tensor]) -> None:
+        """Add the whole ones of a member's finished episodes to those that it is judged by."""
+        values = finished.get(self.config.fitness)
+        if values is None:
+            return
+        whole = finished.get(keys.EPISODE_COMPLETE, torch.ones_like(values)) > 0
+        self._since_step[0, member] += values[whole].double().sum()
+        self._since_step[1, member] += whole.sum()
+
+    def fitness(self) -> Tensor:
+        """Mean fitness of each member's episodes since the last evolution step, [P]; NaN where too few finished."""
+        total, count = self._since_step
+        return torch.where(count >= self.config.least_episodes, total / count.clamp_min(1), torch.nan)
+
     def step(self, frames: int, fitness: Tensor) -> EvolutionStep:
         """Make an evolution step: judge members by fitness [P], replace some by copies or children, and mutate."""
         judged = torch.where(frames - self._copied_at >= self.config.grace, fitness.double(), torch.nan)
@@ -109,6 +126,7 @@ class Evolution:
         self.genes = step.after
         self.founders = self.founders[parents[:, 0]]
         self._copied_at = torch.where(step.children, frames, self._copied_at)
+        self._since_step.zero_()
         self.steps.append(step)
         self.births += int(step.children.sum())
         return step
@@ -139,6 +157,7 @@ class Evolution:
             "founders": self.founders,
             "partners": self.partners.clone(),
             "copied_at": self._copied_at,
+            "since_step": self._since_step.clone(),
             "steps": [vars(step) for step in self.steps],
             "random": self.random.get_state(),
         }
@@ -156,6 +175,7 @@ class Evolution:
         self.genes = state["genes"]
         self.founders, self._copied_at = state["founders"], state["copied_at"]
         self.partners.copy_(state["partners"])
+        self._since_step.copy_(state["since_step"])
         self.steps = [EvolutionStep(**step) for step in state["steps"]]
         self.births = sum(int(step.children.sum()) for step in self.steps)
         self.random.set_state(state["random"])

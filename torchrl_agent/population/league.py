@@ -44,6 +44,8 @@ class League:
         ratings: ratings of these, as of the last :meth:`rate`.
         held: place in the pool of the snapshot in each slot, int64 [slots].
         clean: mask of the worlds in which no player was replaced since the game began, bool [N].
+        begun: frames after which each member was last reset, as exploiters are, int64 [members].
+        snapshot_at: frames after which the next snapshot is due.
     """
 
     def __init__(self, config: LeagueConfig, seats: Seats, stack: Stack, seed: int) -> None:
@@ -60,6 +62,8 @@ class League:
         self.standings = Standings(self.snapshots_from + config.pool)
         self.held = torch.zeros(slots, dtype=torch.int64)
         self.clean = torch.ones(len(seats.player), dtype=torch.bool)
+        self.begun = torch.zeros(self.members, dtype=torch.int64)
+        self.snapshot_at = config.snapshot_every
         self.rate()
 
     # --- opponents ----------------------------------------------------------------------------------------------------
@@ -86,6 +90,7 @@ class League:
         """Add a snapshot of every member to the pool and draw opponents: one in a slot may have been removed."""
         for member in range(self.members):
             self.keep(member, frames)
+        self.snapshot_at = frames + self.config.snapshot_every
         self.draw()
 
     def keep(self, member: int, frames: int) -> None:
@@ -125,6 +130,7 @@ class League:
     def begin_anew(self, exploiter: int, frames: int) -> Mapping[str, Tensor]:
         """Add a snapshot of an exploiter to the pool and clear its standings; return its initial tensors."""
         self.keep(exploiter, frames)
+        self.begun[exploiter] = frames
         self.standings.forget(exploiter)
         self.interrupt(torch.tensor([exploiter]))
         return self.first.member(exploiter - self.mains)
@@ -203,6 +209,8 @@ class League:
             "ratings": self.ratings._asdict(),
             "held": self.held.clone(),
             "clean": self.clean.clone(),
+            "begun": self.begun.clone(),
+            "snapshot_at": self.snapshot_at,
             "random": self.random.get_state(),
         }
 
@@ -215,6 +223,8 @@ class League:
         self.ratings = Ratings(**tree_map_only(Tensor, Tensor.cpu, state["ratings"]))
         self.held.copy_(state["held"])
         self.clean.copy_(state["clean"])
+        self.begun.copy_(state["begun"])
+        self.snapshot_at = state["snapshot_at"]
         self.random.set_state(state["random"].cpu())
 
     def _stacks(self) -> dict[str, Stack]:

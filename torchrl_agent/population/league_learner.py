@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
+from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
 from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.core import keys
-from torchrl_agent.population.agent import LeagueAgent
+from torchrl_agent.models.agent import AdaptedAgent, Agent
+from torchrl_agent.population.agent import PolicyGroup, SeatedPolicy
 from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.population.config import RATING, LeagueConfig, PopulationConfig
 from torchrl_agent.population.evolution import EvolutionStep
 from torchrl_agent.population.league import League
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import Seats, check_seats
+from torchrl_agent.training.collector import episode_entries
 from torchrl_agent.training.metrics import Figures
 
 EXPLOITED = 0.7
@@ -38,7 +42,7 @@ class LeagueLearner(PopulationLearner):
 
     Args:
         env: worlds of all members, with two seats.
-        algorithms: one per member, with its fresh agent and for the rows that it learns from.
+        algorithm: the algorithm of all members, for the rows that they learn from.
         seats: holder of each seat, see :func:`~torchrl_agent.population.league.make_seats`.
 
     Attributes:
@@ -51,7 +55,7 @@ class LeagueLearner(PopulationLearner):
     def __init__(
         self,
         env: EnvBase,
-        algorithms: Sequence[Algorithm],
+        algorithm: MembersAlgorithm,
         config: PopulationConfig,
         league: LeagueConfig,
         seats: Seats,
@@ -60,31 +64,22 @@ class LeagueLearner(PopulationLearner):
         experiment: Any = None,
         newborn: Callable[[int], Algorithm] | None = None,
     ) -> None:
-        self._league_seed, self._league_config, self.seats = seed, league, seats
+        check_seats(env, "this configuration")
+        self.seats, self.league = seats, League(league, seats, algorithm.stack, seed)
+        agent = algorithm.template.agent
+        adapt = partial(seated, agent=agent, league=self.league, scripted=players(env, league))
+        algorithm.behavior = AdaptedAgent(agent, adapt, "members")
+        measures = [*(name for name in episode_entries(env) if name in (*BOTH_SEE, keys.EPISODE_WIN)), RATING]
+        rest = (seed, total_frames, experiment, newborn)
+        super().__init__(env, algorithm, config, *rest, home=seats.home, measures=measures)
         # no member learns from the actions of a frozen or a scripted player
-        self.learning = seats.members.flatten().to(algorithms[0].device)
-        super().__init__(env, algorithms, config, seed, total_frames, experiment, newborn)
-        self.home = seats.home
-        self._begun = torch.zeros(self.members, dtype=torch.int64)
-        """Frames after which each member was last reset, as exploiters are."""
-        self._snapshot_at = league.snapshot_every
+        self.learning = seats.members.flatten().to(self.device)
+        self.parts["league"] = self.league
         if league.against:
             self.league.meet(self.device)
         else:
             self.league.snapshot(0)
         self.league.clean.fill_(True)  # nothing has been played yet
-
-    @override
-    def _assign_worlds(self, env: EnvBase, algorithm: MembersAlgorithm) -> None:
-        check_seats(env, "this configuration")
-        config, known = self._league_config, env.players()
-        for name in config.scripted:
-            if name not in known:
-                raise ValueError(f"league.scripted names {name}, no player of this world: use {', '.join(known)}.")
-        stack = algorithm.stack
-        self.league = League(config, self.seats, stack, self._league_seed)
-        frozen, scripted = (self.league.slots, self.league.present), [known[name] for name in config.scripted]
-        algorithm.seat(LeagueAgent(stack, algorithm.template.agent, self.seats, *frozen, scripted))
 
     # --- parts of an iteration ----------------------------------------------------------------------------------------
 
@@ -97,11 +92,6 @@ class LeagueLearner(PopulationLearner):
         seen = {name: value for name, value in finished.items() if name in BOTH_SEE}
         seen[keys.EPISODE_WIN] = torch.lerp(finished[keys.EPISODE_WIN], lost, second)
         return super()._log_members(seen, worlds)
-
-    @override
-    def measures(self) -> list[str]:
-        """Statistics that both seats share, wins, and the rating."""
-        return [*(name for name in super().measures() if name in (*BOTH_SEE, keys.EPISODE_WIN)), RATING]
 
     @override
     def fitness(self) -> Tensor:
@@ -132,9 +122,8 @@ class LeagueLearner(PopulationLearner):
         if config.against:
             return found
         self._renew_exploiters()
-        if self.frames >= self._snapshot_at:
+        if self.frames >= self.league.snapshot_at:
             self.league.snapshot(self.frames)
-            self._snapshot_at = self.frames + config.snapshot_every
         elif drawing:
             self.league.draw()
         return {**found, **{f"league/{name}": value for name, value in self.league.summary().items()}}
@@ -150,24 +139,33 @@ class LeagueLearner(PopulationLearner):
         for exploiter in range(self.league.mains, self.members):
             judged = games[exploiter] >= self.evolution.config.least_episodes
             won = judged and points[exploiter] / games[exploiter] >= EXPLOITED
-            old = self.frames - self._begun[exploiter] >= PATIENCE * self.league.config.snapshot_every
+            old = self.frames - self.league.begun[exploiter] >= PATIENCE * self.league.config.snapshot_every
             if won or old:
                 self.algorithm.begin_anew(exploiter, self.league.begin_anew(exploiter, self.frames))
                 self._write_genes(self.algorithm)
-                self._begun[exploiter] = self.frames
 
-    # --- saving -------------------------------------------------------------------------------------------------------
 
-    @override
-    def bookkeeping(self) -> dict[str, Any]:
-        """State of the population, and of the league."""
-        mine = {"begun": self._begun.clone(), "snapshot_at": self._snapshot_at}
-        return {**super().bookkeeping(), "league": {**self.league.state_dict(), **mine}}
+def players(env: EnvBase, config: LeagueConfig) -> list[TensorDictModuleBase]:
+    """Scripted players of a world that a league's configuration names.
 
-    @override
-    def load_bookkeeping(self, state: dict[str, Any]) -> None:
-        """Continue what :meth:`bookkeeping` kept."""
-        super().load_bookkeeping(state)
-        self.league.load_state_dict(state["league"])
-        self._begun.copy_(state["league"]["begun"])
-        self._snapshot_at = state["league"]["snapshot_at"]
+    Raises:
+        ValueError: the world has no such player.
+    """
+    known = env.players()
+    for name in config.scripted:
+        if name not in known:
+            raise ValueError(f"league.scripted names {name}, no player of this world: use {', '.join(known)}.")
+    return [known[name] for name in config.scripted]
+
+
+def seated(
+    policy: TensorDictModuleBase, agent: Agent, league: League, scripted: Sequence[TensorDictModuleBase]
+) -> SeatedPolicy:
+    """Seat all players: members act by ``policy``, past selves and copies of members by that of their ``agent``."""
+    assert agent.group is not None
+    seats, device = league.seats, league.stack.flat.device
+    frozen = ((league.slots, seats.slots), (league.present, seats.present))
+    groups = [PolicyGroup(league.stack, policy, seats.members)]
+    groups += [PolicyGroup(stack, agent.policy, rows) for stack, rows in frozen if len(rows)]
+    places = [(player, seats.scripted(index).to(device)) for index, player in enumerate(scripted)]
+    return SeatedPolicy(groups, places, agent.group)

@@ -16,17 +16,15 @@ from torchrl.envs import EnvBase
 from typing_extensions import override
 
 from torchrl_agent.algorithms.algorithm import Algorithm
-from torchrl_agent.core import keys, ranks
+from torchrl_agent.core import ranks
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.population.agent import Member
 from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.population.config import TRAIT, PopulationConfig
 from torchrl_agent.population.evolution import Evolution, EvolutionStep
 from torchrl_agent.population.genes import check_genes, numbers_of
 from torchrl_agent.population.inheritance import Inheritance, inherit, lr_scales
-from torchrl_agent.population.stack import tensors_of
-from torchrl_agent.training.collector import finished_worlds
+from torchrl_agent.training.collector import episode_entries, finished_worlds
 from torchrl_agent.training.learner import Learner, random_state
 from torchrl_agent.training.metrics import EpisodeWindow, Figures, train_metrics
 from torchrl_agent.transforms import get_statistics
@@ -44,16 +42,18 @@ class PopulationLearner(Learner):
 
     Args:
         env: the worlds of all members of this rank.
-        algorithms: one per member of this rank, with its fresh agent and for its part of the worlds.
+        algorithm: the algorithm of all members of this rank.
         total_frames: of each member.
-        newborn: makes an algorithm like these, with an agent made with the given seed, for a child that inherits no
-            weights.
+        newborn: makes an algorithm like a member's, with an agent made with the given seed, for a child that inherits
+            no weights.
+        home: member that owns each of all ranks' worlds, int64 [worlds]; by default each has an equal part of them,
+            and its own place in their curriculum.
+        measures: statistics by which members may be judged; by default all that the world reports.
 
     Attributes:
         own: the members of this rank, by their numbers.
         evolution: the members' genes and their descent.
-        member_metrics: metrics of each member in the last iteration.
-        home: member that owns each of all ranks' worlds, int64 [worlds].
+        records: latest episodes and metrics of each member.
 
     Raises:
         ValueError: the worlds, the algorithm or a gene cannot be those of a population.
@@ -64,56 +64,51 @@ class PopulationLearner(Learner):
     def __init__(
         self,
         env: EnvBase,
-        algorithms: Sequence[Algorithm],
+        algorithm: MembersAlgorithm,
         config: PopulationConfig,
         seed: int = 0,
         total_frames: int = 1_000_000,
         experiment: Any = None,
         newborn: Callable[[int], Algorithm] | None = None,
+        home: Tensor | None = None,
+        measures: Sequence[str] | None = None,
     ) -> None:
-        self.members = len(algorithms) * ranks.size()
-        self.own = slice(ranks.rank() * len(algorithms), (ranks.rank() + 1) * len(algorithms))
-        algorithm = MembersAlgorithm(algorithms)
+        count, worlds = algorithm.stack.size, env.batch_size[0]
+        self.members = count * ranks.size()
+        self.own = slice(ranks.rank() * count, (ranks.rank() + 1) * count)
+        measures = list(episode_entries(env)) if measures is None else measures
+        if config.evolve != "none" and config.fitness not in measures:
+            raise ValueError(
+                f"population.fitness is {config.fitness!r}: use a statistic of this world's episodes, "
+                f"{', '.join(measures)}."
+            )
         traits = {f"{TRAIT}{name}": value for name, value in (abilities(env).traits or {}).items()}
         check_genes(config, algorithm.numbers, traits, has_modules=len(algorithm.template.agent.auxiliary) > 0)
         self.evolution = Evolution(config, {**numbers_of(algorithm.config), **traits}, seed)
         self._first_seed, self._make_newborn = seed + self.members, newborn
         self._write_genes(algorithm)
-        self._assign_worlds(env, algorithm)
+        if home is None:
+            abilities(env).split_curriculum(self.members)
+            home = torch.arange(self.members).repeat_interleave(worlds // count)
+        self.home = home
         self.inheritance = Inheritance(env, config, self.own)
         self.inheritance.send(env, self.evolution.genes)
-        # mypy sees an Agent here; of it only what MembersAgent has is asked for
-        super().__init__(env, algorithm.agent, algorithm, total_frames=total_frames, experiment=experiment)  # type: ignore[arg-type]
-        if config.evolve != "none" and config.fitness not in self.measures():
-            raise ValueError(
-                f"population.fitness is {config.fitness!r}: use a statistic of this world's episodes, "
-                f"{', '.join(self.measures())}."
-            )
-        size = max(100, self.num_envs // len(algorithms))
-        self.windows = [EpisodeWindow(size) for _ in range(self.members)]
-        self.member_metrics: list[dict[str, float]] = [{} for _ in range(self.members)]
-        self.home = torch.arange(self.members).repeat_interleave(self.num_envs // len(algorithms))
-        self._since_step = torch.zeros(2, self.members, dtype=torch.float64)
-        """Sum of the fitness of episodes since the last evolution step, and their number."""
+        super().__init__(env, algorithm.agent, algorithm, total_frames=total_frames, experiment=experiment)
+        self.records = MemberRecords(self.members, max(100, worlds // count))
+        self.parts |= {"episodes": self.records, "evolution": self.evolution, "inheritance": self.inheritance}
         self._broken: list[int] = []
-        self._shown: Member = copy.deepcopy(Member(algorithms[0]))
         self.best_agent()
-
-    def _assign_worlds(self, env: EnvBase, algorithm: MembersAlgorithm) -> None:
-        """Assign worlds to members: each acts in its own part of the worlds, at its own place in their curriculum."""
-        abilities(env).split_curriculum(self.members)
 
     # --- members ------------------------------------------------------------------------------------------------------
 
-    def measures(self) -> list[str]:
-        """Statistics by which members may be judged."""
-        return list(self.collector.statistics)
+    @property
+    def member_metrics(self) -> list[dict[str, float]]:
+        """Metrics of each member in the last iteration."""
+        return self.records.metrics
 
     def fitness(self) -> Tensor:
-        """Mean fitness of each member's episodes since the last evolution step, [P]; NaN where too few finished."""
-        total, count = self._since_step
-        known = count >= self.evolution.config.least_episodes
-        return torch.where(known, total / count.clamp_min(1), math.nan)
+        """Fitness of each member, [P]; NaN where it is unknown."""
+        return self.evolution.fitness()
 
     def best(self) -> int:
         """Number of the best member: by its curriculum, then by its latest episodes' returns."""
@@ -126,18 +121,7 @@ class PopulationLearner(Learner):
     @override
     def best_agent(self, member: int | None = None) -> Agent:
         """A member as an agent of its own, the best one if none is named; the same object at every call."""
-        number = self.best() if member is None else member
-        owner, place = divmod(number, self.algorithm.stack.size)
-        if owner == ranks.rank():
-            self.algorithm.stack.show(place, self._shown)
-        ranks.broadcast(tensors_of(self._shown).values(), owner)
-        return self._shown.agent
-
-    @override
-    def statistics(self, member: int | None = None) -> dict[str, Any]:
-        """Normalization statistics of a member, the best one if none is named, as plain numbers."""
-        agent = self.best_agent(member)
-        return get_statistics(agent.normalizer, self._shown.scaler)
+        return self.algorithm.show(self.best() if member is None else member)
 
     @override
     def tolerates_nonfinite(self, rollout: TensorDict) -> bool:
@@ -162,12 +146,6 @@ class PopulationLearner(Learner):
     # --- parts of an iteration ----------------------------------------------------------------------------------------
 
     @override
-    def collect(self) -> TensorDict:
-        """The next rollout, of this rank's members."""
-        with ranks.dealing("members"):
-            return super().collect()
-
-    @override
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Learn from a rollout; return diagnostics as scalars on the CPU, means over the members (of updates skipped in
         a row the minimum).
@@ -177,7 +155,7 @@ class PopulationLearner(Learner):
         mine = torch.stack([value.float().reshape(-1) for value in of_members.values()]).cpu()
         table = torch.cat(ranks.all_gather(mine), 1)
         columns = table.T.tolist()
-        self.member_metrics = [dict(zip(of_members, column, strict=True)) for column in columns]
+        self.records.metrics = [dict(zip(of_members, column, strict=True)) for column in columns]
         means = dict(zip(of_members, table.mean(1), strict=True))
         return {**means, "skipped_in_row": table[list(of_members).index("skipped_in_row")].amin()}
 
@@ -189,24 +167,16 @@ class PopulationLearner(Learner):
     def _log_members(self, finished: dict[str, Tensor], worlds: Tensor) -> dict[str, float]:
         """The same for episodes [episodes] and the worlds in which they ended."""
         reports, member = [], self.home[worlds]
-        for index, window in enumerate(self.windows):
+        for index, window in enumerate(self.records.windows):
             mine = {name: values[member == index] for name, values in finished.items()}
             window.add(mine)
-            self._count_fitness(index, mine)
+            self.evolution.count(index, mine)
             self.inheritance.count(index, mine)
             stage = abilities(self.env).update_curriculum(mine, index)
             reports.append({**window.metrics(), **{f"curriculum/{name}": value for name, value in stage.items()}})
         learned = [train_metrics(each) for each in self.member_metrics]
-        self.member_metrics = [{**report, **each} for report, each in zip(reports, learned, strict=True)]
+        self.records.metrics = [{**report, **each} for report, each in zip(reports, learned, strict=True)]
         return {name: _mean([report[name] for report in reports if name in report]) for name in reports[0]}
-
-    def _count_fitness(self, member: int, finished: dict[str, Tensor]) -> None:
-        values = finished.get(self.evolution.config.fitness)
-        if values is None:
-            return
-        whole = finished.get(keys.EPISODE_COMPLETE, torch.ones_like(values)) > 0
-        self._since_step[0, member] += values[whole].double().sum()
-        self._since_step[1, member] += whole.sum()
 
     @override
     def end_iteration(self, metrics: dict[str, float], updates: Figures) -> dict[str, float]:
@@ -238,11 +208,7 @@ class PopulationLearner(Learner):
         self.inheritance.send(self.env, step.after)
         parents = step.parents[:, 0].tolist()
         abilities(self.env).copy_curricula(parents)
-        self._since_step.zero_()
-        played = [window.state_dict() for window in self.windows]
-        for window, parent in zip(self.windows, parents, strict=True):
-            window.load_state_dict(played[parent])  # it is judged by these until it has episodes of its own
-        self.member_metrics = [dict(self.member_metrics[parent]) for parent in parents]
+        self.records.copy(parents)
 
     def _newborn(self, child: int) -> Algorithm:
         """Algorithm of a child with fresh weights, with another seed for every birth of the run."""
@@ -263,15 +229,10 @@ class PopulationLearner(Learner):
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        """All members; besides, ``agent`` and ``reward_scaler`` are the best one's, as those of a single run."""
-        state = super().state_dict()
-        return {**state, "algorithm": {**state["algorithm"], "reward_scaler": self._shown.scaler.state_dict()}}
-
     def member_state(self, member: int) -> dict[str, Any]:
         """Checkpoint from which a member can continue alone, with its worlds reset at its place in the curriculum."""
-        agent, scaler = (copy.deepcopy(each.state_dict()) for each in (self.best_agent(member), self._shown.scaler))
+        shown = self.best_agent(member), self.algorithm.scaler
+        agent, scaler = (copy.deepcopy(each.state_dict()) for each in shown)
         curricula = abilities(self.env).curricula
         owner, place = divmod(member, self.algorithm.stack.size)
         optimizer = ranks.from_one(owner, lambda: self.algorithm.optimizer_state_of(place))
@@ -283,38 +244,50 @@ class PopulationLearner(Learner):
             "governor": None,
             "frames": self.frames,
             "number": self.number,
-            "episodes": self.windows[member].state_dict(),
+            "episodes": self.records.windows[member].state_dict(),
             "world": None,
             "root": None,
             "curriculum": curricula[member].state_dict() if curricula else None,
             **random_state(self.device),
         }
 
-    @override
-    def bookkeeping(self) -> dict[str, Any]:
-        """State of episode statistics and evolution."""
-        return {
-            "episodes": [window.state_dict() for window in self.windows],
-            "since_step": self._since_step.clone(),
-            "member_metrics": self.member_metrics,
-            "evolution": self.evolution.state_dict(),
-            "inheritance": self.inheritance.state_dict(),
-        }
+    def member_statistics(self, member: int) -> dict[str, Any]:
+        """Normalization statistics of a member as plain numbers."""
+        return get_statistics(self.best_agent(member).normalizer, self.algorithm.scaler)
 
     @override
-    def load_bookkeeping(self, state: dict[str, Any]) -> None:
-        """Continue what :meth:`bookkeeping` kept."""
-        for window, saved in zip(self.windows, state["episodes"], strict=True):
-            window.load_state_dict(saved)
-        self._since_step.copy_(state["since_step"])
-        self.member_metrics = state["member_metrics"]
-        self.evolution.load_state_dict(state["evolution"])
-        self.inheritance.load_state_dict(state["inheritance"])
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue, with the genes that were saved."""
+        super().load_state_dict(state)
         self._write_genes(self.algorithm)
 
-    @override
-    def load_agent(self, state: dict[str, Any]) -> None:
-        """Do nothing: the algorithm loads the members."""
+
+class MemberRecords:
+    """Latest episodes of each member, and its metrics of the last iteration.
+
+    Args:
+        members: number of members.
+        size: number of episodes that are kept of each.
+    """
+
+    def __init__(self, members: int, size: int) -> None:
+        self.windows = [EpisodeWindow(size) for _ in range(members)]
+        self.metrics: list[dict[str, float]] = [{} for _ in range(members)]
+
+    def copy(self, parents: Sequence[int]) -> None:
+        """Copy to each member the records of its parent: it is judged by these until it has episodes of its own."""
+        self.load_state_dict({name: [each[parent] for parent in parents] for name, each in self.state_dict().items()})
+
+    def state_dict(self) -> dict[str, list]:
+        """Tensors and plain values of each member."""
+        windows = [window.state_dict() for window in self.windows]
+        return {"windows": windows, "metrics": [dict(each) for each in self.metrics]}
+
+    def load_state_dict(self, state: dict[str, list]) -> None:
+        """Continue from :meth:`state_dict`."""
+        for window, saved in zip(self.windows, state["windows"], strict=True):
+            window.load_state_dict(saved)
+        self.metrics = [dict(each) for each in state["metrics"]]
 
 
 def _comparable(value: float | None) -> float:

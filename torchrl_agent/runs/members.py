@@ -100,7 +100,7 @@ class MembersWriter:
                 place / "checkpoints",
                 self.learner.frames,
                 self.learner.member_state(index),
-                self.learner.statistics(index),
+                self.learner.member_statistics(index),
                 experiment.hash(),
                 None if math.isnan(score) else score,
                 experiment.run.keep_checkpoints,

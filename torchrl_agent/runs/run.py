@@ -27,7 +27,6 @@ from torchrl_agent.runs.metrics import check_wandb
 from torchrl_agent.runs.stopping import DelayedSignals
 from torchrl_agent.runs.writer import OtherRankWriter, RunWriter, save_learner
 from torchrl_agent.training.actor_learner import RemoteCollector
-from torchrl_agent.training.collector import finished_episodes
 from torchrl_agent.training.learner import Learner
 
 
@@ -66,7 +65,7 @@ def train(
     with closing(iterations):
         for iteration in iterations:
             if on_episode is not None:
-                ended = finished_episodes(iteration.rollout, iteration.learner.collector.statistics)
+                ended = iteration.learner.collector.finished(iteration.rollout)
                 for values in zip(*ended.values(), strict=True):
                     on_episode(dict(zip(ended, map(float, values), strict=True)))
             if on_evaluation is not None and EVALUATION_RETURN in iteration.known:

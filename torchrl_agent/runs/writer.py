@@ -296,7 +296,7 @@ class OtherRankWriter:
         if isinstance(self.learner, PopulationLearner):
             for member in range(self.learner.members):
                 self.learner.member_state(member)
-                self.learner.statistics(member)
+                self.learner.member_statistics(member)
         self.learner.state_dict()
         self.learner.statistics()
         self._saved_frames = self.learner.frames

@@ -17,7 +17,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.abilities import abilities, own_seed
 from torchrl_agent.core.spans import span, spanned
-from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.agent import Agent, Behavior
 from torchrl_agent.modules.distributions import Chooser, choosers
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction, fastest
 from torchrl_agent.training.host_player import HostPlayer, plays_arrays
@@ -39,7 +39,7 @@ class RolloutCollector:
 
     Args:
         env: any batched TorchRL environment; one with a true ``branchless`` attribute is traced with the policy.
-        agent: actor and critic.
+        agent: the agent that acts, or several as one.
         steps: length T of a rollout.
         acceleration: parts to compile and capture.
         autocast: precision of the agent's networks, as a context; the learner's, or its log-probabilities would differ
@@ -50,29 +50,27 @@ class RolloutCollector:
 
     Attributes:
         root: first observations of the next rollout; updated in place.
+        num_ranks: number of ranks that the worlds are split over.
+        frames: number of frames of a rollout, of all ranks' worlds together.
     """
 
     def __init__(
         self,
         env: EnvBase,
-        agent: Agent,
+        agent: Behavior,
         steps: int,
         acceleration: AccelerationConfig,
         autocast: Callable[[], AbstractContextManager] = nullcontext,
         replays: bool = False,
         values: bool = False,
     ) -> None:
-        self.env, self.agent, self.steps, self.autocast = env, agent, steps, autocast
-        self._settings: dict[str, Any] = {
-            "acceleration": acceleration,
-            "autocast": autocast,
-            "replays": replays,
-            "values": values,
-        }
+        self.env, self.agent, self.steps = env, agent, steps
+        self.acceleration, self.autocast, self.replays, self.values = acceleration, autocast, replays, values
         self.policy = agent.policy_and_value() if values else agent.policy
         self._written = [keys.ACTION, keys.LOG_PROB, *([keys.VALUE] if values else [])]
         self._once = [] if replays else kept_once(env, agent, steps)
-        self.statistics = episode_entries(env)
+        self.statistics, self.num_ranks = episode_entries(env), ranks.size()
+        self.frames = self.num_ranks * env.batch_size[0] * steps
         self._traceable = traceable = abilities(env).branchless
         self._host = None
         if plays_arrays(env, agent):
@@ -86,11 +84,11 @@ class RolloutCollector:
         self.accelerated: tuple[CompiledFunction, ...] = (self._play if self._host is None else self._host.policy,)
         with autocast():
             mixed = torch.is_autocast_enabled("cpu" if env.device is None else env.device.type)
-        self._shared = isinstance(agent, Agent) and traceable and acceleration.step and ranks.size() == 1 and not mixed
-        if self._shared:
-            for chooser in choosers(agent):
-                if chooser.greedy is None:
-                    chooser.greedy = torch.zeros((), dtype=torch.bool, device=env.device)
+        lends = traceable and acceleration.step and ranks.size() == 1 and not mixed
+        self._choosers = choosers(agent) if lends and isinstance(agent, Agent) else []
+        for chooser in self._choosers:
+            if chooser.greedy is None:
+                chooser.greedy = torch.zeros((), dtype=torch.bool, device=env.device)
         self._rollout = CudaGraphFunction(
             "the rollout", self._play_steps, env.device if acceleration.cudagraphs and traceable else None
         )
@@ -112,7 +110,7 @@ class RolloutCollector:
             make_world: function of a number of worlds that makes them.
         """
         worlds, on_cpu = self.env.batch_size[0], self.env.device is not None and self.env.device.type == "cpu"
-        if not self._shared or type(agent) is not type(self.agent) or (on_cpu and worlds > max(wanted, WIDE)):
+        if not self._choosers or type(agent) is not type(self.agent) or (on_cpu and worlds > max(wanted, WIDE)):
             return None
         if agent.planner.enabled or agent.custom_modules or not isinstance(agent.actor_head[-1], Chooser):
             return None
@@ -120,7 +118,8 @@ class RolloutCollector:
         with ExitStack() as failed:
             try:
                 env = failed.enter_context(closing(agent.attach(make_world(worlds))))
-                made = RolloutCollector(env, agent, self.steps, **self._settings)
+                options = (self.acceleration, self.autocast, self.replays, self.values)
+                made = RolloutCollector(env, agent, self.steps, *options)
                 made.step(made.root, otherwise="fail")
                 if abilities(env).take_shard is not None:
                     lent = made
@@ -142,7 +141,7 @@ class RolloutCollector:
     @contextmanager
     def acting(self, mode: ExplorationType) -> Iterator[None]:
         """Context in which :meth:`step` takes the most likely actions, or draws them, by the same code."""
-        flags = [chooser.greedy for chooser in choosers(self.agent) if chooser.greedy is not None]
+        flags = [chooser.greedy for chooser in self._choosers if chooser.greedy is not None]
         for flag in flags:
             flag.fill_(mode is ExplorationType.DETERMINISTIC)
         try:
@@ -188,10 +187,27 @@ class RolloutCollector:
         Images that are kept once (see :func:`kept_once`) are, under ``next``, those of the next frame, after a reset
         too; the last observation of a truncated episode is in ``("next", "final")``, [N] for all steps of the rollout.
         """
-        with set_exploration_type(ExplorationType.RANDOM):
+        with ranks.dealing(self.agent.dealt), set_exploration_type(ExplorationType.RANDOM):
             self._rollout()
         assert self._buffers is not None
         return self._buffers
+
+    @spanned("metrics")
+    def finished(self, rollout: TensorDictBase, count: int | None = None) -> dict[str, Tensor]:
+        """Final statistics of the episodes that ended in a rollout [T, N], of all ranks' worlds, in the order of time,
+        by name on the CPU. The host waits once less if the ``count`` of those of this rank is given, and copies nothing
+        if it is 0.
+        """
+        following, final = rollout.get(keys.NEXT), torch.zeros(0, len(self.statistics))
+        done = following.get(keys.DONE).squeeze(-1)
+        count = int(done.sum()) if count is None else count
+        if count:
+            frames = torch.nonzero_static(done.flatten(), size=count).squeeze(-1)
+            ends = [following.get(key).flatten()[frames].float() for key in self.statistics.values()]
+            final = torch.stack(ends, -1).cpu()
+        if self.num_ranks > 1:
+            final = _in_order_of_time(final, done)
+        return dict(zip(self.statistics, final.unbind(-1), strict=True))
 
     def _play_steps(self) -> None:
         """Fill the buffers and move the root."""
@@ -320,7 +336,7 @@ def with_rows(world: dict[str, Any], change: Callable[[dict[str, Any], int], dic
     return {**world, **change(rows_of(world), -1)}
 
 
-def kept_once(env: EnvBase, agent: Agent, steps: int) -> list[NestedKey]:
+def kept_once(env: EnvBase, agent: Behavior, steps: int) -> list[NestedKey]:
     """Keys that a rollout of ``steps`` steps need not hold twice, as a root and as ``next`` of the frame before.
 
     Images are most of a rollout's memory. Only where an episode ended does the next root differ from the observation
@@ -412,25 +428,6 @@ def episode_entries(env: EnvBase) -> dict[str, NestedKey]:
     return {**found, keys.EPISODE_LENGTH: keys.COUNTED_LENGTH} if keys.COUNTED_LENGTH in spec.keys() else found
 
 
-@spanned("metrics")
-def finished_episodes(
-    rollout: TensorDictBase, entries: dict[str, NestedKey], count: int | None = None
-) -> dict[str, Tensor]:
-    """Final statistics of the episodes that ended in a rollout [T, N], of all ranks, in the order of time, by name on
-    the CPU. The host waits once less if the ``count`` of those of this rank is given, and copies nothing if it is 0.
-    """
-    following = rollout.get(keys.NEXT)
-    done = following.get(keys.DONE).squeeze(-1)
-    count = int(done.sum()) if count is None else count
-    final = torch.zeros(0, len(entries))
-    if count:
-        frames = torch.nonzero_static(done.flatten(), size=count).squeeze(-1)
-        final = torch.stack([following.get(key).flatten()[frames].float() for key in entries.values()], -1).cpu()
-    if ranks.size() > 1:
-        final = _in_order_of_time(final, done)
-    return dict(zip(entries, final.unbind(-1), strict=True))
-
-
 def _in_order_of_time(final: Tensor, done: Tensor) -> Tensor:
     """Join all ranks' rows [episodes, ...], one where a world was ``done`` [T, N], in the order of one process."""
     steps = done.nonzero()[:, 0].cpu()
@@ -439,8 +436,8 @@ def _in_order_of_time(final: Tensor, done: Tensor) -> Tensor:
 
 
 def finished_worlds(rollout: TensorDictBase) -> Tensor:
-    """World of each of the :func:`finished_episodes`, as its index among the worlds of all ranks, int64 [episodes] on
-    the CPU.
+    """World of each episode of :meth:`RolloutCollector.finished`, as its index among the worlds of all ranks, int64
+    [episodes] on the CPU.
     """
     done = rollout.get((keys.NEXT, keys.DONE)).squeeze(-1)
     first = ranks.rank() * done.shape[1]

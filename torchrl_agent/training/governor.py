@@ -235,8 +235,10 @@ class Governor:
             "plain": {name: getattr(self, name) for name in PLAIN},
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
+    def load_state_dict(self, state: dict[str, Any] | None) -> None:
+        """Continue from :meth:`state_dict`; None, of a training without a governor, changes nothing."""
+        if state is None:
+            return
         if state["signs"] is not None:
             self.signs = self._make_signs(state["signs"])
             self.signs.history = copies(state["history"])

@@ -16,11 +16,11 @@ from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_agent.core import keys
 from torchrl_agent.core.abilities import abilities
-from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.agent import Behavior
 from torchrl_agent.optimization.tracing import TracedFunction
 
 
-def plays_arrays(env: EnvBase, agent: Agent) -> bool:
+def plays_arrays(env: EnvBase, agent: Behavior) -> bool:
     """True if a :class:`HostPlayer` can play: a world of arrays on the CPU, without transforms, and an agent that
     records nothing but what the world shows and the policy writes.
     """

@@ -156,7 +156,7 @@ def test_the_return_of_who_left_alone_bootstraps_from_what_was_seen_last(monkeyp
     rules = [*TINY, "algorithm.gamma=0.5", "algorithm.lmbda=0", "algorithm.scale_rewards=false", "world.num_envs=1"]
     experiment = Experiment.load("known/mpe_spread", *world, *rules, "algorithm.minibatch_size=60", trust=True)
     learner = experiment.make_learner()
-    rows = agent_rows(learner.collect(), "agents")
+    rows = agent_rows(learner.collector.collect(), "agents")
     with torch.no_grad():
         data, _ = learner.algorithm.advantages(rows)
         last = learner.agent.critic(rows["next"][0].clone())["state_value"]

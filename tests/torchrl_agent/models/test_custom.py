@@ -269,7 +269,7 @@ def test_a_module_of_ones_own_is_saved_loaded_and_frozen_by_its_name(tmp_path):
     loaded = [f"pretrained.custom_modules.forecast={file}", "frozen=[forecast]"]
     other = make(*(f"+{each}" if "custom" in each else each for each in loaded))
     before = {name: value.clone() for name, value in one.agent.custom_modules["forecast"].state_dict().items()}
-    other.improve(other.collect(), 1e-2)
+    other.improve(other.collector.collect(), 1e-2)
     after = other.agent.custom_modules["forecast"].state_dict()
     assert all(torch.equal(after[name], value) for name, value in before.items())
     assert not any(each.requires_grad for each in other.agent.custom_modules["forecast"].parameters())
@@ -286,7 +286,7 @@ def test_a_module_of_ones_own_is_pretrained_frozen_exported_and_ablated(tmp_path
 
     begun = [f"+pretrained.custom_modules.forecast={tmp_path / 'forecast'}", "frozen=[forecast]", "total_frames=48"]
     trained = Experiment.load(*small, *begun).make_learner()
-    trained.improve(trained.collect(), 1e-2)
+    trained.improve(trained.collector.collect(), 1e-2)
     kept = read_module(tmp_path / "forecast").parts["forecast"]
     agent = trained.agent
     assert all(torch.equal(agent.custom_modules["forecast"].state_dict()[name], kept[name]) for name in kept)

@@ -1081,7 +1081,7 @@ def test_every_actor_critic_learns_from_options(algorithm):
     learned = []
     for luck in (0.0, 5.0):
         learner = Experiment.load("town_agent", *changes).make_learner()
-        rollout = learner.collect()
+        rollout = learner.collector.collect()
         rollout["next", "agents", "reward"].add_(luck * torch.linspace(-1, 1, rollout.shape[0])[:, None, None, None])
         torch.manual_seed(1)
         learner.improve(rollout, 1e-3)

@@ -132,7 +132,7 @@ def learn(eager, traced, iterations):
     """Let two learners learn from the rollouts of the first; return the diagnostics of the last iteration."""
     for iteration in range(iterations):
         torch.manual_seed(iteration)
-        rollout = eager.collect()
+        rollout = eager.collector.collect()
         found = []
         for learner in (eager, traced):
             torch.manual_seed(100 + iteration)

@@ -60,7 +60,7 @@ def test_everybody_acts_by_its_own_weights_in_its_own_seats():
         for stack in (learner.algorithm.stack, learner.league.slots):
             stack.flat.add_(torch.randn(stack.flat.shape))
     root = learner.collector.root
-    policy = learner.algorithm.agent.policy
+    policy = learner.algorithm.behavior.policy
     logits = policy(root.copy())["agents", "logits"]
     member = copy.deepcopy(Member(learner.algorithm.template))
     for stack, first, count in ((learner.algorithm.stack, 0, 2), (learner.league.slots, 2, 4)):
@@ -342,6 +342,6 @@ def test_copies_snapshots_draws_and_exploiters_compile_nothing_anew():
 def test_a_broken_member_changes_no_other_members_answers():
     learner = learner_of()
     learner.algorithm.stack.flat.data[1] = torch.nan
-    answers = learner.algorithm.agent.policy(learner.collector.root.copy())["agents", "logits"]
+    answers = learner.algorithm.behavior.policy(learner.collector.root.copy())["agents", "logits"]
     broken = ~answers.isfinite().all(-1)
     assert torch.equal(broken, learner.seats.player == 1)

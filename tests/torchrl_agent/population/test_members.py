@@ -54,7 +54,7 @@ class Played:
         env = self.algorithm.agent.attach(self.experiment.make_world(num_envs=members * self.worlds))
         steps = self.experiment.algorithm.rollout_steps
         self.collector = RolloutCollector(
-            env, self.algorithm.agent, steps, self.algorithm.acceleration, values=self.algorithm.reads_values
+            env, self.algorithm.behavior, steps, self.algorithm.acceleration, values=self.algorithm.reads_values
         )
 
     @cached_property

@@ -216,23 +216,23 @@ def test_a_copy_takes_its_sources_place_in_the_curriculum_and_its_record(tmp_pat
     learner.env.update_curriculum(good, 2)
     for member, fitness in enumerate((3.0, 1.0, 4.0, 2.0)):
         episodes = {name: torch.full((5,), fitness) for name in learner.collector.statistics}
-        learner.windows[member].add(episodes)
-        learner._count_fitness(member, episodes)
+        learner.records.windows[member].add(episodes)
+        learner.evolution.count(member, episodes)
         learner.member_metrics[member] = {"rollout/ep_rew_mean": fitness}
     learner.frames = 1000
     metrics = learner.end_iteration({}, Figures({}))
     assert metrics["population/copies"] == 1
     assert learner.evolution.steps[-1].parents[:, 0].tolist() == [0, 2, 2, 3]
     assert [curriculum.stage for curriculum in learner.env.curricula] == [0, 1, 1, 0]
-    assert [window.metrics()["rollout/ep_rew_mean"] for window in learner.windows] == [3, 4, 4, 2]
+    assert [window.metrics()["rollout/ep_rew_mean"] for window in learner.records.windows] == [3, 4, 4, 2]
     assert torch.equal(learner.algorithm.stack.flat[1], learner.algorithm.stack.flat[2])
 
 
 def test_fitness_is_the_mean_of_whole_episodes(tmp_path):
     learner = smoke(tmp_path, *PBT, "population.least_episodes=2").make_learner()
     values = {"return": torch.tensor([1.0, 2.0, 30.0]), "complete": torch.tensor([1.0, 1.0, 0.0])}
-    learner._count_fitness(0, values)
-    learner._count_fitness(1, {name: each[1:] for name, each in values.items()})
+    learner.evolution.count(0, values)
+    learner.evolution.count(1, {name: each[1:] for name, each in values.items()})
     fitness = learner.fitness()
     assert fitness[0].item() == 1.5, "the third began midway"
     assert fitness[1:].isnan().all(), "one whole episode is too few, and so is none"

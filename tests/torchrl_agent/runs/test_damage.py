@@ -22,7 +22,7 @@ def experiment(*overrides):
 def learner():
     """A DQN's that has played once."""
     learner = experiment().make_learner()
-    learner.improve(learner.collect(), 1e-3)
+    learner.improve(learner.collector.collect(), 1e-3)
     return learner
 
 

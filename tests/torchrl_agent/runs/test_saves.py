@@ -11,7 +11,7 @@ from torchrl_agent.core import checkpoint
 from torchrl_agent.core.checkpoint import checkpoints, find_checkpoint, load_checkpoint
 from torchrl_agent.runs import writer as run_writer
 from torchrl_agent.runs.metrics import read_metrics
-from torchrl_agent.training.learner import Learner
+from torchrl_agent.training.collector import RolloutCollector
 
 SMALL = ("world.num_envs=8", "algorithm.rollout_steps=4", "algorithm.minibatch_size=16", "device=cpu", "threads=1")
 QUIET = ("run.film=false", "run.final_evaluation=false", "run.tensorboard=false", "run.checkpoint_every=32")
@@ -195,7 +195,7 @@ def test_a_run_stopped_while_it_was_judged_is_judged_when_it_goes_on(tmp_path, m
     assert second["metrics"] == first["metrics"]
     assert second["seconds"] >= first["seconds"]
     before = content(folder)
-    monkeypatch.setattr(Learner, "collect", stop)
+    monkeypatch.setattr(RolloutCollector, "collect", stop)
     assert list(train(smoke(tmp_path, *wanted))) == []
     assert content(folder) == before
     with pytest.raises(ValueError, match="has already trained"):

@@ -21,7 +21,6 @@ from torchrl_agent.training.collector import (
     RolloutCollector,
     agent_rows,
     episode_entries,
-    finished_episodes,
     truncation_limit,
 )
 from torchrl_agent.training.collector import play as play_steps
@@ -137,11 +136,11 @@ def test_finished_episodes_by_hand_in_the_order_of_time():
     env = Counting(2)
     collector = RolloutCollector(env, Agent(env, ModelConfig([8])), 5, EAGER)
     assert collector.statistics == {"return": ("episode", "return"), "length": ("episode", "length")}
-    first = finished_episodes(collector.collect(), collector.statistics)
+    first = collector.finished(collector.collect())
     # steps 1 to 5: world 0 ends at 2 and 4, world 1 at 3
     assert first["return"].tolist() == [2.0, 3.0, 2.0]
     assert first["length"].tolist() == [2.0, 3.0, 2.0]
-    second = finished_episodes(collector.collect(), collector.statistics)
+    second = collector.finished(collector.collect())
     # steps 6 to 10: both end at 6, world 0 at 8 and 10, world 1 at 9
     assert second["return"].tolist() == [2.0, 3.0, 2.0, 3.0, 2.0]
 
@@ -150,7 +149,10 @@ def test_episodes_that_were_cut_off_are_finished_too():
     flags = torch.tensor([[False, True], [True, False]]).unsqueeze(-1)
     returns = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).unsqueeze(-1)
     following = TensorDict({"done": flags, "terminated": torch.zeros_like(flags), "episode_reward": returns}, [2, 2])
-    found = finished_episodes(TensorDict({"next": following}, [2, 2]), {"return": "episode_reward"})
+    env = Counting(2)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([8])), 2, EAGER)
+    collector.statistics = {"return": "episode_reward"}
+    found = collector.finished(TensorDict({"next": following}, [2, 2]))
     assert found["return"].tolist() == [2.0, 3.0]
 
 
@@ -168,7 +170,7 @@ def test_agents_become_rows_world_after_world():
 def test_a_rollout_in_which_nothing_ends_has_no_finished_episodes():
     env = Counting(2)
     collector = RolloutCollector(env, Agent(env, ModelConfig([8])), 1, EAGER)
-    finished = finished_episodes(collector.collect(), collector.statistics)
+    finished = collector.finished(collector.collect())
     assert {name: value.tolist() for name, value in finished.items()} == {"return": [], "length": []}
 
 
@@ -232,7 +234,7 @@ def test_gymnasium_worlds_give_true_last_observations_and_begin_anew(cartpole):
 
 def test_gymnasium_episodes_are_as_long_as_their_return(cartpole):
     collector, rollout = play(cartpole, 60)
-    finished = finished_episodes(rollout, collector.statistics)
+    finished = collector.finished(rollout)
     assert len(finished["return"]) > 2
     assert finished["length"].tolist() == finished["return"].tolist()  # CartPole gives reward 1 per step
 

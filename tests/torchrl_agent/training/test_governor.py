@@ -259,7 +259,7 @@ def test_what_a_broken_policy_remembers_does_not_reach_the_next_rollout():
         for parameter in learner.agent.parameters():
             parameter.fill_(3e38)
     (memory,) = [learner.collector.root[key] for key in learner.agent.memory]
-    rollout = learner.collect()
+    rollout = learner.collector.collect()
     memory.fill_(math.nan)
     assert not _can_learn_from(learner, rollout) and learner.governor.returns == 1
     assert memory.isfinite().all()

@@ -51,7 +51,7 @@ def make_learner(world, *overrides):
 def rollouts(learner, count=4):
     for number in range(count):
         torch.manual_seed(number)
-        yield learner.collect().clone()
+        yield learner.collector.collect().clone()
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -75,7 +75,7 @@ def test_rollouts_are_those_of_torchrls_step(world, compiled, monkeypatch):
 def test_agents_with_memory_and_transforms_use_torchrls_step(override):
     learner = make_learner("cartpole", override)
     assert learner.collector._host is None
-    learner.collect()
+    learner.collector.collect()
 
 
 def test_a_run_that_is_resumed_plays_on(monkeypatch):

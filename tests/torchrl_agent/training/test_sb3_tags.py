@@ -93,7 +93,7 @@ def test_the_value_loss_is_in_the_unit_of_the_worlds_rewards(overrides):
     (alone,) = learn(Experiment.load("smoke", *SMALL)) if overrides else (iteration,)
     metrics = alone.metrics
     unit = metrics["train/value_loss"] / metrics["train/scaled_value_loss"]
-    rollout = agent_rows(learner.collect(), learner.agent.group)
+    rollout = agent_rows(learner.collector.collect(), learner.agent.group)
     learner.algorithm.advantages(rollout)
     deviation = learner.algorithm.scaler.running.var.item() ** 0.5
     assert unit == pytest.approx(deviation**2, rel=1e-4)

@@ -7,12 +7,12 @@ Networks run for this rank's agents alone, in acting, evaluation and updates; ac
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 from torchrl.envs import EnvBase
 from typing_extensions import override
@@ -21,36 +21,8 @@ from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.errors import TrainingError
-from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.agent import AdaptedAgent
 from torchrl_agent.training.collector import RolloutCollector
-from torchrl_agent.training.learner import Learner
-from torchrl_agent.training.metrics import EpisodeWindow
-
-
-class SpreadAgent(nn.Module):
-    """Collector's view of an agent that acts for some agents of every world.
-
-    Args:
-        agent: the agent that acts.
-        own: indices of this rank's agents.
-    """
-
-    def __init__(self, agent: Agent, own: slice) -> None:
-        super().__init__()
-        self.__dict__["agent"] = agent
-        assert agent.group is not None
-        self.own, self.group = own, agent.group
-        self.recorded_keys, self.input_keys = agent.recorded_keys, agent.input_keys
-        self.__dict__["critic"] = agent.critic
-
-    @property
-    def policy(self) -> TensorDictModuleBase:
-        """Policy that acts for this rank's agents, and receives the actions of the others."""
-        return SpreadPolicy(self.agent.policy, self.group, self.own)
-
-    def policy_and_value(self) -> TensorDictModuleBase:
-        """Return the same policy with the critic's values."""
-        return SpreadPolicy(self.agent.policy_and_value(), self.group, self.own)
 
 
 class SpreadPolicy(TensorDictModuleBase):
@@ -99,16 +71,24 @@ class SpreadCollector(RolloutCollector):
 
     Args:
         env: all worlds.
-        agent: agent for all of their agents.
+        algorithm: the algorithm that learns from the frames of this rank's agents, and whose agent acts for them.
+
+    Attributes:
         own: indices of this rank's agents.
-        algorithm: the algorithm that learns from them.
+        learning: rows of a rollout that are this rank's agents', int64 [rows].
     """
 
-    def __init__(self, env: EnvBase, agent: Agent, own: slice, algorithm: Algorithm) -> None:
-        self.own, steps = own, algorithm.config.rollout_steps
-        rest = (steps, algorithm.acceleration, algorithm.updater.autocast)
-        with ranks.alone():  # rollouts are as long as those of one process
-            super().__init__(env, SpreadAgent(agent, own), *rest, values=algorithm.reads_values)  # type: ignore[arg-type]
+    def __init__(self, env: EnvBase, algorithm: Algorithm) -> None:
+        agent, worlds, count = algorithm.agent, env.batch_size[0], env.num_agents // ranks.size()
+        assert agent.group is not None
+        self.own = slice(ranks.rank() * count, (ranks.rank() + 1) * count)
+        rows = torch.arange(worlds * env.num_agents).view(worlds, -1)
+        self.learning = rows[:, self.own].flatten().to(algorithm.device)
+        algorithm.worlds = worlds
+        acting = AdaptedAgent(agent, partial(SpreadPolicy, group=agent.group, own=self.own), "agents")
+        rest = (algorithm.config.rollout_steps, algorithm.acceleration, algorithm.updater.autocast)
+        with ranks.alone():  # every rank has all worlds, so rollouts are those of one process
+            super().__init__(env, acting, *rest, values=algorithm.reads_values)
 
     @override
     def collect(self) -> TensorDict:
@@ -117,8 +97,7 @@ class SpreadCollector(RolloutCollector):
         Raises:
             TrainingError: the worlds of the ranks differ.
         """
-        with ranks.dealing("agents"):
-            rollout = super().collect()
+        rollout = super().collect()
         ends = rollout.get((keys.NEXT, keys.DONE)).float()
         sums = [rollout.get((keys.NEXT, *key)).sum() for key in self.statistics.values()]
         seen = torch.stack([ends.sum(), *sums]).double().nan_to_num()
@@ -145,55 +124,3 @@ class SpreadCollector(RolloutCollector):
         """Continue from :meth:`worlds`: every rank has all of them."""
         with ranks.alone():
             super().load_worlds(state)
-
-
-class SpreadLearner(Learner):
-    """A learner that learns from the frames of this rank's agents of every world; other ranks learn from theirs.
-
-    Args:
-        env: all worlds.
-        agent: agent for all of them.
-        algorithm: algorithm for this rank's rows.
-        total_frames, experiment: as for :class:`~torchrl_agent.training.learner.Learner`.
-    """
-
-    def __init__(self, env: EnvBase, agent: Agent, algorithm: Algorithm, total_frames: int, experiment: Any) -> None:
-        count = env.num_agents // ranks.size()
-        self.own = slice(ranks.rank() * count, (ranks.rank() + 1) * count)
-        places = torch.arange(env.batch_size[0] * env.num_agents).view(-1, env.num_agents)
-        self.learning = places[:, self.own].flatten().to(algorithm.device)
-        collector = SpreadCollector(agent.attach(env), agent, self.own, algorithm)
-        super().__init__(env, agent, algorithm, collector, total_frames, experiment=experiment)
-        self.episodes = EpisodeWindow(max(100, self.num_envs))
-
-    @override
-    def frames_played(self, rollout: TensorDict) -> int:
-        """Number of frames of a rollout: every rank collected the same ones."""
-        return rollout.numel()
-
-    @override
-    def finished(self, rollout: TensorDict, count: int) -> dict[str, Tensor]:
-        """Statistics of the episodes, all of which every rank has."""
-        with ranks.alone():
-            return super().finished(rollout, count)
-
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        """State that one process would save."""
-        state = super().state_dict()
-        scaler = state["algorithm"]["reward_scaler"]
-        if ranks.rank() == 0:  # which has returns [ranks, N, own agents] in a row
-            scaler["returns"] = self._in_turn(scaler["returns"], ranks.size(), self.num_envs)
-        return state
-
-    @override
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
-        algorithm = state["algorithm"]
-        returns = self._in_turn(algorithm["reward_scaler"]["returns"], self.num_envs, ranks.size())
-        scaler = {**algorithm["reward_scaler"], "returns": returns}
-        super().load_state_dict({**state, "algorithm": {**algorithm, "reward_scaler": scaler}})
-
-    def _in_turn(self, rows: Tensor, first: int, second: int) -> Tensor:
-        """Reorder rows [first, second, own agents] to rows [second, first, own agents]."""
-        return rows.view(first, second, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)

@@ -23,6 +23,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment import compose as composition
 from torchrl_agent.experiment.build import instantiate_world
 from torchrl_agent.experiment.compose import config_names
+from torchrl_agent.training.collector import WRITTEN_TOGETHER
 
 SMALL = ("world.num_envs=2", "tuned.ppo.rollout_steps=4", "tuned.ppo.minibatch_size=8", "model.hidden_sizes=[8]")
 
@@ -349,7 +350,7 @@ def test_a_rollout_and_a_replay_must_fit_together(monkeypatch):
     settings = ("smoke", *SMALL, "algorithm=dqn", "algorithm.rollout_steps=64", "algorithm.replay_size=256")
     learner = Experiment.load(*settings).make_learner()
     frame = sum(each.nbytes for each in learner.env.fake_tensordict()[0].values(True, True))
-    together = (64 * learner.num_envs + 256) * frame  # each alone is smaller
+    together = ((64 + WRITTEN_TOGETHER) * learner.num_envs + 256) * frame  # each alone is smaller
     for free in (together, together - 1):
         monkeypatch.setattr(capacity, "free_memory", lambda device, free=free: free)
         if free == together:

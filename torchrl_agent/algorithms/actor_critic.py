@@ -267,8 +267,11 @@ class OnPolicyActorCritic(ActorCritic):
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         """Compute advantages, then make an update with each minibatch of every pass over the frames."""
         data, explained = self.advantages(rollout)
-        updates = self.updater.updates(self.minibatches(data, self.num_epochs))
-        return {**self.conclude(data, updates), **explained}
+        return {**self.conclude(data, self.passes(data)), **explained}
+
+    def passes(self, data: TensorDict) -> TensorDict:
+        """Make the updates of every pass over the frames; returns their diagnostics [updates]."""
+        return self.updater.updates(self.minibatches(data, self.num_epochs))
 
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[TensorDict, dict[str, Tensor]]:

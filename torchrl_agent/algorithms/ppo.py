@@ -88,18 +88,20 @@ class PPO(OnPolicyActorCritic):
         if config.target_kl is not None:  # the host asks after each epoch whether another follows: there graphs end
             self.updater.wanted = self._goes_on
             self.captured = CudaGraphFunction("an epoch's updates", self._epoch, self.graphs_on)
-            self.iteration = self._improve_until_target
+            self.iteration = self.improve
 
-    def _improve_until_target(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """Improve as the base class does, until the KL ends the updates of this iteration."""
-        data, explained = self.advantages(rollout)
+    @override
+    def passes(self, data: TensorDict) -> TensorDict:
+        """Make the updates of every pass, with a target until the KL ends those of this iteration."""
+        if self.config.target_kl is None:
+            return super().passes(data)
         self.running.fill_(1.0)
         history = []
         for _ in range(self.num_epochs):
             history.append(self.captured.call(data).clone())
             if not bool(self.running):
                 break
-        return {**self.conclude(data, torch.cat(history)), **explained}
+        return torch.cat(history)
 
     def _epoch(self, data: TensorDict) -> TensorDict:
         """Make the updates of one pass over the frames; returns their diagnostics [updates]."""

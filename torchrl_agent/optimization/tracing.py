@@ -35,8 +35,8 @@ ON_HOST = {"cpp_wrapper": True, "fallback_random": True, "size_asserts": False}
 and layouts are those of the program's signature.
 """
 DECOMPOSED = {
-    torch.ops.aten._foreach_norm.Scalar: lambda values, order=2: [
-        torch.linalg.vector_norm(each, order) for each in values
+    torch.ops.aten._foreach_norm.Scalar: lambda values, order=2, dtype=None: [
+        torch.linalg.vector_norm(each, order, dtype=dtype) for each in values
     ]
 }
 """Operators for which Inductor has no code, as others for which it has."""

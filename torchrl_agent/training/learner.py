@@ -36,7 +36,7 @@ class Learner:
 
     Methods stand in the order in which loop and run call them. A learner of several agents overrides
     :meth:`tolerates_nonfinite`, :meth:`improve`, :meth:`log_episodes`, :meth:`end_iteration` and :meth:`best_agent`,
-    and adds to :attr:`parts` whatever else a checkpoint has to hold.
+    adds to :attr:`parts` whatever else a checkpoint has to hold, and does in :meth:`load_state_dict` what follows it.
 
     Args:
         env: a batched TorchRL environment.
@@ -50,6 +50,7 @@ class Learner:
         learning: indices of the rows of a rollout to learn from, int64 [rows]; None for all.
 
     Attributes:
+        agent: the agent that learns; of several, a copy of the one that :meth:`best_agent` returned last.
         frames: number of frames seen so far, by each member of a population, by all ranks together.
         members: number of agents.
         parts: objects with a state of their own, by name in a checkpoint; None for those that this training lacks.
@@ -169,8 +170,12 @@ class Learner:
         """Set normalization statistics, or some of them, by the names of :meth:`statistics`.
 
         Raises:
-            ValueError: a name is unknown, or a value does not fit; nothing is changed then.
+            ValueError: a name is unknown, a value does not fit, or there are several agents; nothing is changed then.
         """
+        if self.members > 1:
+            raise ValueError(
+                "each member of a population has normalization statistics of its own: set those of one agent."
+            )
         set_statistics(self.agent.normalizer, self.algorithm.scaler, {**self.statistics(), **statistics})
 
     def set_learning_rate(self, rate: float) -> None:

@@ -257,6 +257,19 @@ def test_the_target_kl_stops_the_updates_of_an_iteration():
     assert ppo.learn(collector.collect(), 1e-2)["updates"] >= 1  # the next iteration learns again
 
 
+@pytest.mark.parametrize("target_kl", [None, 1e-4])
+def test_an_iteration_of_ones_own_is_called(target_kl):
+    class Own(PPO):
+        def improve(self, rollout):
+            return {**super().improve(rollout), "own": torch.ones(())}
+
+    ppo, collector = arena(minibatch_size=32, num_epochs=2, target_kl=target_kl)
+    own = Own(ppo.agent, ppo.config, ppo.rows, ppo.acceleration)
+    for _ in range(2):
+        found = own.learn(collector.collect(), 1e-2)
+        assert found["own"] == 1 and found["updates"] >= 1
+
+
 @pytest.mark.parametrize(("factor", "made"), [(1.4, 1.0), (1.6, 0.0)])
 def test_an_update_is_made_up_to_one_and_a_half_times_the_target_kl(factor, made):
     kl = 1.5 - 1 - math.log(1.5)  # of the ratio 0.75 / 0.5

@@ -206,6 +206,11 @@ def test_members_people_have_their_traits_and_children_other_ones():
     assert torch.equal(traits_of(learner), step.after[GREED].float().unsqueeze(1).expand(4, 8))
 
 
+def test_statistics_of_all_members_are_not_set_at_once():
+    with pytest.raises(ValueError, match="each member of a population has"):
+        town().make_learner().set_normalization_stats({"ret_var": 2.0})
+
+
 def test_members_are_judged_in_their_own_character():
     learner = town().make_learner()
     sent = []

@@ -43,4 +43,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_envs()
     module = importlib.import_module(f"{__name__}.{HOMES[name]}")
-    return getattr(module, name, module)  # keys is a module itself
+    return module if name == "keys" else getattr(module, name)

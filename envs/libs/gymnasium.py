@@ -172,7 +172,7 @@ class VectorGymEnv(Drawn, EnvBase):
             limit = None if probe.spec is None else probe.spec.max_episode_steps
             self.time_limit = limit or getattr(probe.unwrapped, "max_steps", None)
             for name in probe.left_out:
-                _warn_of_text(self.env_name, name)
+                _warn_of_text(str(self.env_name), name)
             self.goal_outcome = goal_outcome(probe.env)
             return seconds, probe.mask_source
         finally:
@@ -347,7 +347,7 @@ class VectorGymEnv(Drawn, EnvBase):
 
 
 @functools.cache  # once, not for every batch of the world
-def _warn_of_text(env_name: str | Callable[..., gymnasium.Env], name: str) -> None:
+def _warn_of_text(env_name: str, name: str) -> None:
     logger.warning("%s: the observation %s is a text and is left out.", env_name, name)
 
 

@@ -50,7 +50,7 @@ class VectorVmasEnv(Drawn, VmasEnv):
         **kwargs: Any,
     ) -> None:
         require("vmas", "vmas")
-        if scenario not in self.available_envs:
+        if isinstance(scenario, str) and scenario.removesuffix(".py") not in self.available_envs:
             raise ValueError(
                 f"VMAS has no scenario {scenario!r}{did_you_mean(scenario, self.available_envs)}: use one of "
                 f"{', '.join(self.available_envs)}."

@@ -54,6 +54,7 @@ def test_nothing_is_suggested_where_nothing_is_like_it():
         ("world.action_repat=2", "action_repeat"),
         ("learning_rate=1e-3", "algorithm.learning_rate"),
         ("n_epochs=3", "algorithm.num_epochs"),
+        ("algorithm.n_epochs=3", "num_epochs"),
         ("ent_coef=0.1", "algorithm.entropy_coeff"),
     ],
 )

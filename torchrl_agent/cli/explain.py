@@ -54,7 +54,8 @@ def run_explain(parsed: argparse.Namespace) -> None:
     print(as_text(thought, diagnosis))
     if parsed.output is not None:
         print(f"\n{write_page(thought, Path(parsed.output))}")
-    print_json(parsed, as_dict(thought, diagnosis))
+    if parsed.json:
+        print_json(parsed, as_dict(thought, diagnosis))
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:

@@ -297,8 +297,11 @@ def _sentence(error: BaseException, schema: DictConfig | None, path: Path) -> st
 
 
 def _meant(error: BaseException) -> str:
-    """Suggestion of the known key that is most similar to an unknown one, in its section or of PPO."""
+    """Suggestion of the known key that is most similar to an unknown one: of its section, or of PPO at the top."""
     unknown, section = getattr(error, "key", None), getattr(error, "parent_node", None)
-    of_ppo = [f"{SECTION}.{name}" for name in field_hints(PPOConfig)]
-    names = [*map(str, section), *of_ppo] if isinstance(section, DictConfig) else []
-    return "" if not isinstance(unknown, str) or unknown in names else did_you_mean(unknown, names)
+    if not isinstance(unknown, str) or not isinstance(section, DictConfig):
+        return ""
+    names = [str(name) for name in section]
+    if section._get_parent() is None:
+        names += [f"{SECTION}.{name}" for name in field_hints(PPOConfig)]
+    return "" if unknown in names else did_you_mean(unknown, names)

@@ -112,7 +112,10 @@ def fitted(value: Any, hint: Any, name: str) -> Any:
     if hasattr(kind, "number_means") and isinstance(value, (int, float)) and not isinstance(value, bool):
         return {kind.number_means: value}
     if hasattr(kind, "number_means") and isinstance(value, str) and "${" not in value:
-        raise ValueError(f"{name} is {value!r}: give a number, such as 3e-4.")
+        try:
+            return {kind.number_means: float(value)}
+        except ValueError:
+            raise ValueError(f"{name} is {value!r}: give a number, such as 3e-4.") from None
     return int(value) if kind is int and isinstance(value, float) and value.is_integer() else value
 
 

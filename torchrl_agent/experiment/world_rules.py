@@ -55,7 +55,7 @@ def _versioned(name: str, version: str) -> str:
 
 
 def _atari(name: str) -> dict[str, Any]:
-    name = _versioned(name, "v5")
+    name = _versioned(name, "v4" if "NoFrameskip" in name else "v5")
     return {**_gym(name if "/" in name or "NoFrameskip" in name else f"ALE/{name}"), "atari": True}
 
 

@@ -342,6 +342,12 @@ def test_a_misspelled_scenario_is_refused_with_the_nearest():
         VectorVmasEnv("navigtion")
 
 
+def test_a_scenario_of_ones_own_is_played():
+    scenarios = pytest.importorskip("vmas.scenarios.balance")
+    for scenario in ("balance.py", scenarios.Scenario()):
+        assert VectorVmasEnv(scenario, 2).reset().batch_size == (2,)
+
+
 def test_vmas_worlds_repeat_by_seed(balance):
     starts = []
     for seed in (1, 1, 2):

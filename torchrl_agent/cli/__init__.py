@@ -140,14 +140,15 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         behind = arguments.index(chosen) + 1
         arguments = [*arguments[:behind], *complete(arguments[behind:])]
     parsed, rest = parser.parse_known_args(arguments)
-    strange = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(parsed, "overrides")]
+    overrides = vars(parsed).get("overrides")  # None of a verb that takes none
+    strange = [word for word in rest if word.startswith("-") or "=" not in word or overrides is None]
     if strange:
         meant = did_you_mean(strange[0].partition("=")[0], verb.options()) if strange[0].startswith("-") else ""
-        if hasattr(parsed, "overrides"):
+        if overrides is not None:
             meant += ": give keys as KEY=VALUE, such as algorithm.gamma=0.99"
         parser.error(f"unrecognized arguments: {' '.join(strange)}{meant}")
-    if hasattr(parsed, "overrides"):
-        parsed.overrides = [*parsed.overrides, *rest, *getattr(parsed, "short", [])]
+    if overrides is not None:
+        parsed.overrides = [*overrides, *rest, *getattr(parsed, "short", [])]
     return parsed
 
 

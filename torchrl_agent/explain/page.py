@@ -288,13 +288,13 @@ def _goal(goal: Goal | None) -> list[str | Table]:
         if target > 0
     ]
     age, order = goal.steps - goal.steps_left, goal.probabilities.argsort(descending=True).tolist()
-    likeliest = ", ".join(f"{goal.names[index]} {goal.probabilities[index]:.0%}" for index in order)
+    ranked = ", ".join(f"{goal.names[index]} {goal.probabilities[index]:.0%}" for index in order)
     when = "chosen in this step" if goal.decided else f"chosen {age} step{'' if age == 1 else 's'} ago"
     until = "its targets are met, at most" if targets else "its time is up,"
     return [
         f"goal {goal.names[goal.type]}, {when}: the agent keeps it until {until} {goal.steps_left} more steps",
         f"targets: {', '.join(targets) or 'none'}",
-        f"if it chose now, by probability: {likeliest}",
+        f"if it chose now, by probability: {ranked}",
     ]
 
 

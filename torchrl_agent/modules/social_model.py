@@ -196,13 +196,13 @@ class SocialModel(AgentModule):
 
         # empty slots are zero
         there = visible.unsqueeze(-1)
-        likeliest = goal.softmax(-1).amax(-1)
-        doubt = torch.where(likeliest < DOUBT, HIGH_VARIANCE, NOTHING)
+        confidence = goal.softmax(-1).amax(-1)
+        doubt = torch.where(confidence < DOUBT, HIGH_VARIANCE, NOTHING)
         thoughts = {
             "goal": torch.where(there, goal, 0.0),
             "next_action": torch.where(there, action, 0.0),
             "meters": torch.where(there, meters.sigmoid(), 0.0),
-            "confidence": torch.where(visible, likeliest, 0.0),
+            "confidence": torch.where(visible, confidence, 0.0),
             "reason": torch.where(visible, torch.where(known_before, doubt, NOVEL_STATE), NOTHING),
         }
         if self.associations is not None:

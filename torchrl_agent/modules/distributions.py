@@ -114,7 +114,7 @@ class MaskedCategorical(Categorical):
         """Entropy [...]. PyTorch's multiplies by the logits of illegal actions, the least number that there is, so that
         a gradient that is scaled up, as in float16, overflows.
         """
-        return -(self.probs * self.logits.clamp_min(-1e4)).sum(-1)
+        return -(self.logits.exp() * self.logits.clamp_min(-1e4)).sum(-1)
 
     @property
     def deterministic_sample(self) -> Tensor:

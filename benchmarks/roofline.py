@@ -30,8 +30,10 @@ from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.modules.specs import group_spec
+from torchrl_agent.optimization import traced_updater
+from torchrl_agent.optimization.batching import batch_products
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction
-from torchrl_agent.optimization.tracing import ON_GPU, TracedFunction, trace
+from torchrl_agent.optimization.tracing import TracedFunction, options_on_gpu, trace
 from torchrl_agent.optimization.updater import Updater
 from torchrl_agent.training.collector import RolloutCollector, fill_caches
 
@@ -246,7 +248,8 @@ def lower_training(
     """Lower an iteration of training: return its compiled functions, with the numbers of calls, and its uncompiled
     stages, or only the functions of these names; and the number of world steps in it.
     """
-    learner = experiment.make_learner()
+    with mock.patch.object(traced_updater, "LEAST_FUSED", math.inf):  # the operator is a CPU's
+        learner = experiment.make_learner()
     precision = experiment.algorithm.precision
     algorithm = learner.algorithm
     _make_moments(algorithm.updater)
@@ -306,7 +309,7 @@ def lower_function(function: CompiledFunction, *args: Any) -> dict[str, Lowered]
     (tensordict,) = args
     graph, inputs, _ = trace(function.eager, dict(tensordict.items(True, True)), tensordict)
     with torch.no_grad():
-        return lower(graph, *inputs, options=ON_GPU)
+        return lower(batch_products(graph), *inputs, options=options_on_gpu())
 
 
 def table(row: dict[str, Any]) -> str:

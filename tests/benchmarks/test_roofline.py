@@ -14,7 +14,8 @@ from torch._higher_order_ops.scan import scan
 from benchmarks import __main__ as studies
 from benchmarks.__main__ import main
 from benchmarks.lowering import lower
-from benchmarks.roofline import GPUS, ON_GPU, REST, UNCOMPILED, Part, small_experiment
+from benchmarks.roofline import GPUS, REST, UNCOMPILED, Part, small_experiment
+from torchrl_agent.optimization.tracing import options_on_gpu
 
 
 def test_a_slice_counts_as_what_is_read_of_it():
@@ -33,7 +34,7 @@ def test_a_product_counts_its_operations():
 
 def test_elementwise_operations_are_counted_where_they_are_made():
     def of(function, *shape):
-        (graph,) = lower(function, torch.zeros(*shape), options=ON_GPU).values()
+        (graph,) = lower(function, torch.zeros(*shape), options=options_on_gpu()).values()
         assert graph.launches == 1
         return graph.operations
 

@@ -157,7 +157,7 @@ class PPOLoss(ClipPPOLoss):
             log_ratio = torch.where(valid, log_ratio, 0.0)
         # the smaller of ratio A and clip(ratio, 1 - eps, 1 + eps) A
         clipped = log_ratio.clamp((-self.clip_epsilon).log1p(), self.clip_epsilon.log1p())
-        gain = torch.stack([log_ratio.exp() * advantage, clipped.exp() * advantage], -1).min(-1).values
+        gain = torch.minimum(log_ratio.exp() * advantage, clipped.exp() * advantage)
         now = log_ratio.detach()
         ratio = now.exp()
         return {

@@ -7,13 +7,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate, groupby, pairwise
-from typing import Any, NamedTuple
+from itertools import accumulate, chain, groupby, pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+Range: TypeAlias = tuple[int, int]
+"""First of some columns, and the one after the last."""
 BETAS = (0.9, 0.999)
 """Smoothing of the gradient and of its square, as in PyTorch's Adam."""
 
@@ -46,13 +48,14 @@ def is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
 
 class AdamStep(NamedTuple):
     """Result of :func:`adam_step`: parameters and moments afterwards [..., D], the norm of the gradient before clipping
-    and a mask of the steps made [...].
+    [...] and those of its ranges [..., ranges], and a mask of the steps made [...].
     """
 
     flat: Tensor
     mean: Tensor
     square: Tensor
     norm: Tensor
+    norms: Tensor
     made: Tensor
 
 
@@ -63,7 +66,7 @@ def adam_step(
     steps: Tensor,
     rate: Tensor,
     max_norm: Tensor | float,
-    ranges: Sequence[tuple[int, int]],
+    parts: Sequence[Sequence[Range]],
     wanted: Tensor,
     epsilon: float,
     learning: Tensor | None = None,
@@ -77,19 +80,20 @@ def adam_step(
         moments: running means of the gradient and of its square, [..., D].
         steps: number of steps, this one included, [..., 1] or [..., D].
         rate: learning rates, [...].
-        max_norm: largest norm of the gradient of each range, [...].
-        ranges: of the columns whose gradient is clipped together, the first and the one after the last.
+        max_norm: largest norm of the gradient of each part, [...].
+        parts: ranges of columns whose gradient is clipped together, side by side.
         wanted: mask of the rows that are to make the step, bool [...].
         epsilon: term in the denominator.
         learning: mask of the columns that take part, bool [D]; None for all.
         weight_decay: fraction of the learning rate by which the parameters shrink.
     """
-    norms = torch.stack([row_norms(gradient[..., begin:end]) for begin, end in ranges], -1)
-    norm = row_norms(norms)
+    norms = torch.stack([row_norms(gradient[..., begin:end]) for part in parts for begin, end in part], -1)
+    of_parts = torch.stack([row_norms(each) for each in norms.split([len(part) for part in parts], -1)], -1)
+    norm = row_norms(of_parts)
     made = wanted & norm.isfinite()
     limit = max_norm.unsqueeze(-1) if isinstance(max_norm, Tensor) else max_norm
-    factors = (limit / (norms + 1e-6)).clamp_max(1.0)  # as PyTorch clips
-    widths = [end - begin for begin, end in ranges]
+    factors = (limit / (of_parts + 1e-6)).clamp_max(1.0)  # as PyTorch clips
+    widths = [part[-1][1] - part[0][0] for part in parts]
     pieces = [factors[..., i : i + 1].expand(*norm.shape, width) for i, width in enumerate(widths)]
     rows = made.unsqueeze(-1)
     gradient = torch.where(rows, gradient * torch.cat(pieces, -1), 0.0)
@@ -104,7 +108,7 @@ def adam_step(
     def chosen(new: Tensor, old: Tensor) -> Tensor:
         return torch.where(rows, new, old)
 
-    return AdamStep(chosen(moved, flat), chosen(mean, moments[0]), chosen(square, moments[1]), norm, made)
+    return AdamStep(chosen(moved, flat), chosen(mean, moments[0]), chosen(square, moments[1]), norm, norms, made)
 
 
 def row_norms(rows: Tensor) -> Tensor:
@@ -178,11 +182,13 @@ class FlatAdam(TracedAdam):
         learning, name_of = set(optimizer.param_groups[0]["params"]), module_names.__getitem__
         ordered = [sorted((each for each in part if each in learning), key=name_of) for part in parts]
         ordered = [part for part in ordered if part]
-        self.ranges = columns_of(ordered)
-        pieces = [list(piece) for part in ordered for _, piece in groupby(part, name_of)]  # of one module each
-        self.of_modules: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for piece, columns in zip(pieces, columns_of(pieces), strict=True):
-            self.of_modules[name_of(piece[0])].append(columns)
+        pieces = [[list(piece) for _, piece in groupby(part, name_of)] for part in ordered]  # of one module each
+        columns = iter(columns_of(chain(*pieces)))
+        self.parts = [[next(columns) for _ in part] for part in pieces]
+        self.of_modules: dict[str, list[int]] = defaultdict(list)
+        """Indices of each module's ranges."""
+        for index, piece in enumerate(chain(*pieces)):
+            self.of_modules[name_of(piece[0])].append(index)
         parameters = [parameter for part in ordered for parameter in part]
         self.sizes = [parameter.numel() for parameter in parameters]
         device = parameters[0].device
@@ -206,7 +212,7 @@ class FlatAdam(TracedAdam):
             learning = torch.tensor([grad is not None for grad in gradients], device=flat.device)
             columns = learning[self.owner]
         counts = steps[self.owner]
-        limits = self.max_norm, self.ranges
+        limits = self.max_norm, self.parts
         after = adam_step(flat, gradient, moments, counts, rate, *limits, wanted, epsilon, columns, decay)
         for (grad, parameter), value in zip(pairs, after.flat.split(self.sizes), strict=True):
             if grad is not None:
@@ -215,14 +221,14 @@ class FlatAdam(TracedAdam):
         self.square.copy_(after.square)
         self.steps.copy_(torch.where(after.made if learning is None else after.made & learning, steps, self.steps))
         norms = {"grad_norm": after.norm}
-        for name, ranges in self.of_modules.items():
-            squares = [gradient[begin:end].square().sum() for begin, end in ranges]
-            norms[f"grad_norm/{name}"] = torch.stack(squares).sum().sqrt()
+        of_ranges = after.norms.unbind()
+        for name, indices in self.of_modules.items():
+            norms[f"grad_norm/{name}"] = torch.stack([of_ranges[index] for index in indices]).norm()
         return norms, after.made
 
 
-def columns_of(groups: Iterable[Iterable[nn.Parameter]]) -> list[tuple[int, int]]:
-    """First column of each group of parameters that lie side by side, and the one after its last."""
+def columns_of(groups: Iterable[Iterable[nn.Parameter]]) -> list[Range]:
+    """Range of each group of parameters that lie side by side."""
     sizes = (sum(parameter.numel() for parameter in group) for group in groups)
     return list(pairwise(accumulate(sizes, initial=0)))
 

@@ -24,12 +24,15 @@ from typing_extensions import override
 
 from torchrl_agent.core import ranks
 from torchrl_agent.core.spans import span
+from torchrl_agent.optimization.batching import batch_products
 from torchrl_agent.optimization.compilation import CompiledFunction, reason
 
 logger = logging.getLogger(__name__)
 
-ON_GPU = {"combo_kernels": True}
-"""Inductor's options for programs on a GPU: kernels that do not depend on each other are one launch."""
+ON_GPU = {"combo_kernels": True, "combo_kernel_max_num_nodes": 64, "force_pointwise_cat": True}
+"""Inductor's options for programs on a GPU: kernels that do not depend on each other are one launch, and stacked values
+are read where they are.
+"""
 ON_HOST = {"cpp_wrapper": True, "fallback_random": True, "size_asserts": False}
 """Those on a CPU: kernels are called from C++, random numbers are those that the function itself would draw, and shapes
 and layouts are those of the program's signature.
@@ -160,8 +163,14 @@ def _compiling() -> Iterator[None]:
 
 def generate(traced: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., list[Tensor]]:
     """Generate code for a traced function."""
-    on_host = all(value.device.type == "cpu" for value in inputs)
-    return torch._inductor.compile(traced, inputs, options=ON_HOST if on_host else ON_GPU)
+    if all(value.device.type == "cpu" for value in inputs):
+        return torch._inductor.compile(traced, inputs, options=ON_HOST)
+    return torch._inductor.compile(batch_products(traced), inputs, options=options_on_gpu())
+
+
+def options_on_gpu() -> dict[str, Any]:
+    """Those of :data:`ON_GPU` that this PyTorch has."""
+    return {name: value for name, value in ON_GPU.items() if name in torch._inductor.list_options()}
 
 
 def _as_inputs(traced: fx.GraphModule) -> list[Tensor]:

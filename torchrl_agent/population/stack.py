@@ -186,7 +186,8 @@ class RowAdam:
     def __init__(
         self, flat: Tensor, ranges: Sequence[tuple[int, int]], epsilon: float = 1e-8, weight_decay: float = 0.0
     ) -> None:
-        self.flat, self.ranges, self.epsilon, self.weight_decay = flat, list(ranges), epsilon, weight_decay
+        self.flat, self.epsilon, self.weight_decay = flat, epsilon, weight_decay
+        self.parts = [[columns] for columns in ranges]
         self.mean, self.square = torch.zeros_like(flat.detach()), torch.zeros_like(flat.detach())
         self.steps = torch.zeros(flat.shape[0], 1, device=flat.device)
 
@@ -206,7 +207,7 @@ class RowAdam:
         """
         places, steps = (self.flat, self.mean, self.square), self.steps + 1
         options = (self.epsilon, None, self.weight_decay)
-        after = adam_step(self.flat, gradient, places[1:], steps, rate, max_norm, self.ranges, wanted, *options)
+        after = adam_step(self.flat, gradient, places[1:], steps, rate, max_norm, self.parts, wanted, *options)
         for place, value in zip(places, after, strict=False):
             place.copy_(value)
         self.steps.copy_(torch.where(after.made.unsqueeze(1), steps, self.steps))

@@ -13,6 +13,7 @@ from torch import nn
 from torchrl_agent import Experiment
 from torchrl_agent.optimization import traced_updater, tracing
 from torchrl_agent.optimization.adam import make_adam
+from torchrl_agent.optimization.batching import batch_products
 from torchrl_agent.optimization.traced_updater import make_updater
 from torchrl_agent.optimization.tracing import TracedFunction
 
@@ -24,7 +25,7 @@ def interpreted(monkeypatch):
 
     def run_as_it_is(traced, inputs):
         made.append(traced)
-        return traced
+        return batch_products(traced)  # what a GPU runs
 
     monkeypatch.setattr(tracing, "generate", run_as_it_is)
     return made

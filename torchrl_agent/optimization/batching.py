@@ -150,7 +150,7 @@ class _Batched:
         self.graph = fx.Graph()
         self._tracer = fx.proxy.GraphAppendingTracer(self.graph)
         self._single: dict[fx.Node, fx.Node] = {}
-        self._stacks: dict[Group | tuple[fx.Node, ...], fx.Proxy] = {}
+        self._stacks: dict[tuple[fx.Node, ...], fx.Proxy] = {}
         self._members: dict[fx.Node, tuple[fx.Node, ...]] = {}
         """The group of each operation, ordered by those whose results its members use."""
         for group in groups.ordered():

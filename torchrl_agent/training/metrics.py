@@ -12,6 +12,14 @@ from torch import Tensor
 from torchrl_agent.core import keys
 from torchrl_agent.core.spans import spanned
 
+MOST_EPISODES = 4096
+"""Largest number of episodes in a mean: the host averages ten statistics of so many in 0.4 ms, and of 65,536 in 8."""
+
+
+def window_size(num_envs: int) -> int:
+    """Return the number of episodes in the means of so many worlds: one of each, within 100 and 4,096."""
+    return min(max(100, num_envs), MOST_EPISODES)
+
 
 class EpisodeWindow:
     """Means over the latest finished episodes."""
@@ -29,7 +37,8 @@ class EpisodeWindow:
             return  # most rollouts of few worlds end no episode
         before = len(next(iter(self.episodes.values()), ()))
         unknown = torch.full((before,), torch.nan)  # of a statistic that a resumed run reports for the first time
-        joined = {name: torch.cat((self.episodes.get(name, unknown), values)) for name, values in finished.items()}
+        latest = {name: values[-self.size :] for name, values in finished.items()}
+        joined = {name: torch.cat((self.episodes.get(name, unknown), values)) for name, values in latest.items()}
         self.episodes = {name: values[-self.size :] for name, values in joined.items()}
         self.total += next(iter(finished.values())).shape[0]
 

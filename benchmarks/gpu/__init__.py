@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.results_page.hardware import card
-from examples.own_world import CartPoleEnv
 from torchrl_agent.core.devices import resolve_device
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.profiling.speed import device_name
@@ -33,7 +32,7 @@ SMALL = ("world.num_envs=16", "algorithm.rollout_steps=2", "algorithm.minibatch_
 class Row(NamedTuple):
     """A configuration of ours."""
 
-    config: Any
+    config: str
     overrides: tuple[str, ...] = ()
     goal: int | None = None
     """Goal for the real loop on an H200, frames per second."""
@@ -63,18 +62,15 @@ def sizes(num_envs: int, steps: int, minibatch: int) -> tuple[str, ...]:
     return (f"world.num_envs={num_envs}", f"algorithm.rollout_steps={steps}", f"algorithm.minibatch_size={minibatch}")
 
 
-CARTPOLE = (
-    *("algorithm.num_epochs=1", "algorithm.learning_rate.initial=1.0e-3", "algorithm.entropy_coeff=0.01"),
-    *("model.hidden_sizes=[64,64]", "model.activation=tanh"),
-)
+CARTPOLE = str(Path(__file__).with_name("cartpole.yaml"))
 ROWS = {
     "town_agent": Row("town_agent", goal=1_000_000, again=True),
     "arena": Row("arena", goal=20_000_000, again=True),
-    "cartpole": Row(CartPoleEnv, (*CARTPOLE, *sizes(16384, 64, 16384)), 90_000_000, 475, "jax", again=True),
+    "cartpole": Row(CARTPOLE, goal=90_000_000, until=475, peer="jax", again=True),
     "town": Row("town", goal=25_000_000),
     "arena_wide": Row("arena", sizes(65536, 32, 65536)),
     "eight_members": Row("arena_pbt", goal=25_000_000),
-    "cartpole_wide": Row(CartPoleEnv, (*CARTPOLE, *sizes(65536, 16, 65536)), 110_000_000, peer="jax_wide"),
+    "cartpole_wide": Row(CARTPOLE, sizes(65536, 16, 65536), 110_000_000, peer="jax_wide"),
     "duel": Row("duel", goal=40_000_000),
     "sac": Row("arena", ("algorithm=sac",), small=(*SMALL[:2], "algorithm.batch_size=16")),
 }
@@ -123,7 +119,7 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
 
 def ratios(name: str, found: dict[str, dict[str, Any]]) -> dict[str, float]:
     """Return the real loop's speed as a fraction of collecting and improving alone, of its goal and of its peer."""
-    row, loop = ROWS.get(name, Row(None)), found[name].get("loop_fps")
+    row, loop = ROWS.get(name, Row("")), found[name].get("loop_fps")
     others = {
         "of_training": found[name].get("training_fps"),
         "of_goal": row.goal,

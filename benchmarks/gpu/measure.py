@@ -38,7 +38,7 @@ TOP = 14
 def measure(row: Row, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Measure a row; yields figures by name, others each time."""
     smoke = (*row.small, EAGER, "threads=1") if given.smoke else ()
-    experiment = Experiment.load(row.config, *row.overrides, *smoke, "evaluation.every=null")
+    experiment = Experiment.load(row.config, *row.overrides, *smoke, "evaluation.every=null", trust=True)
     experiment.total_frames = sys.maxsize
     learner = experiment.make_learner()
     loop = iterate(learner)

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ from torchrl_agent.core.tables import aligned
 from torchrl_agent.profiling.speed import device_name
 
 ROOT = Path(__file__).parents[2]
+LONGEST = 3000
+"""Characters of an error that are shown."""
 SMALL = ("world.num_envs=16", "algorithm.rollout_steps=2", "algorithm.minibatch_size=16")
 """Overrides of a smoke test."""
 
@@ -74,7 +77,7 @@ ROWS = {
     "duel": Row("duel", goal=40_000_000),
     "sac": Row("arena", ("algorithm=sac",), small=(*SMALL[:2], "algorithm.batch_size=16")),
 }
-"""Rows of ours; those that compile longest begin."""
+"""Rows of ours; those that compile longest begin, after the peers."""
 JAX, RSL = ("benchmarks/gpu/jax_ppo.py", "--num-envs"), ("-m", "benchmarks.gpu.rsl_ppo", "--minibatches")
 OF_JAX, SMALL_PEER = ("jax", "optax"), ("--num-envs", "64", "--steps", "16")
 PEERS = {
@@ -111,9 +114,6 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
     result = {"config": "gpu", "overrides": parsed.rows, "device": device_name(device), "rows": rows}
     header, cells = card([result])
     print("\n".join(aligned([header, *cells])))
-    for row in rows:
-        if "error" in row:
-            print(f"{row['name']} failed: {row['error']}")
     return result
 
 
@@ -149,11 +149,13 @@ class Call:
         """Measure rows until all are done or the time is up."""
         with ThreadPoolExecutor(self.parsed.jobs) as pool:
             self.found = {name: {} for name in names if self._has_packages(name)}
-            waiting = [pool.submit(self._measure, name) for name in self.found]
-            wait(waiting, self.parsed.limit)
-            self._over = True
-            for process in list(self._running.values()):
-                _end(process)
+            waiting = [pool.submit(self._measure, name) for name in sorted(self.found, key=ROWS.__contains__)]
+            try:
+                wait(waiting, self.parsed.limit)
+            finally:
+                self._over = True
+                for process in list(self._running.values()):
+                    _end(process)
         for each in waiting:
             each.result()
 
@@ -202,7 +204,9 @@ class Call:
                 self._note(name, json.loads(line))
         del self._running[name]
         if process.wait() and not self._over:
-            self._note(name, {"error": said.read_text(encoding="utf-8").strip().rpartition("\n")[2]})
+            reason = said.read_text(encoding="utf-8").strip()
+            print(f"{name} failed: {reason[-LONGEST:]}", file=sys.stderr, flush=True)
+            self._note(name, {"error": reason.rpartition("\n")[2]})
 
     def _environment(self) -> dict[str, str]:
         """Return the environment of a process: those that run at a time share cores and the card's memory."""
@@ -220,4 +224,5 @@ class Call:
 
 def _end(process: subprocess.Popen[str]) -> None:
     """End a process and those that compile for it."""
-    os.killpg(process.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # it has ended meanwhile
+        os.killpg(process.pid, signal.SIGKILL)

@@ -173,8 +173,8 @@ def main() -> None:
     iterate = iterate.lower(first).compile()
     compiled = time.perf_counter() - begun
     jax.block_until_ready(iterate(first))
-    found = {"device": jax.devices()[0].device_kind, "first_update_s": time.time() - given.begun, "compile_s": compiled}
-    print(json.dumps(found), flush=True)
+    found = {"first_update_s": time.time() - given.begun, "compile_s": compiled}
+    print(json.dumps({"mode": f"JAX {jax.__version__} {jax.default_backend()}", **found}), flush=True)
     with open(given.lock, "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         print(json.dumps(speed(iterate, first, given)), flush=True)

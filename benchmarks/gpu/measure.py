@@ -24,7 +24,7 @@ from torchrl_agent import Experiment
 from torchrl_agent.loop import Iteration, iterate
 from torchrl_agent.modules.specs import group_spec
 from torchrl_agent.profiling.speed import peak_memory_mb
-from torchrl_agent.profiling.timing import ROUNDS, WARMUP, seconds_per_call, synchronize
+from torchrl_agent.profiling.timing import WARMUP, seconds_per_call, synchronize
 from torchrl_agent.profiling.trace import KERNELS, Event, read_trace
 from torchrl_agent.training.learner import Learner
 
@@ -51,7 +51,7 @@ def measure(row: Row, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for _ in range(WARMUP):
         next(loop)
     synchronize(learner.device)
-    yield {"compile_s": learner.compile_seconds, "modes": learner.modes()}
+    yield {"compile_s": learner.compile_seconds, "mode": " / ".join(dict.fromkeys(learner.modes().values()))}
     with Path(given.lock).open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         mark = None if row.until is None else frames_until(loop, 1 if given.smoke else row.until)
@@ -90,24 +90,13 @@ def speeds(learner: Learner, loop: Iterator[Iteration], rate: float, seconds: fl
     rollout = seconds_per_call(collect, seconds / 2, device)
     training = seconds_per_call(lambda: learner.improve(collect(), rate), seconds, device)
     yield {"rollout_fps": round(frames / rollout), "training_fps": round(frames / training)}
-    looped = min(loop_seconds(loop, seconds / ROUNDS, device) for _ in range(ROUNDS))
+    looped = seconds_per_call(lambda: next(loop), seconds, device)
     rest = {"rest_ms": 1e3 * (looped - training), "peak_memory_mb": peak_memory_mb(device)}
     yield {"loop_fps": round(frames / looped), **rest}
     if device.type == "cuda":
         last = collect()
         for part, function in (("rollout", collect), ("improve", lambda: learner.improve(last, rate))):
             yield {f"{part}_{key}": value for key, value in kernels(function, device).items()}
-
-
-def loop_seconds(loop: Iterator[Iteration], seconds: float, device: torch.device) -> float:
-    """Return the seconds of an iteration, without a wait for the device in between."""
-    synchronize(device)
-    begun, count = time.perf_counter(), 0
-    while count == 0 or time.perf_counter() - begun < seconds:
-        next(loop)
-        count += 1
-    synchronize(device)
-    return (time.perf_counter() - begun) / count
 
 
 def kernels(function: Callable[[], Any], device: torch.device) -> dict[str, Any]:

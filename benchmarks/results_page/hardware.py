@@ -8,6 +8,7 @@ from benchmarks.results_page.cells import MEMORY, SPEEDS, Section, Table, number
 
 CARD = {
     "": "name",
+    "mode": "mode",
     "first update, s": "first_update_s",
     "again": "again_s",
     "compile, s": "compile_s",

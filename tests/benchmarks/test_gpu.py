@@ -28,7 +28,7 @@ def test_a_row_is_measured_part_by_part(tmp_path):
     given = argparse.Namespace(smoke=True, again=False, begun=time.time(), lock=tmp_path / "lock", seconds=0.01)
     start, compiled, speeds, loop, mark = measure(gpu.ROWS["cartpole"], given)
     assert start["first_update_s"] > 0 and start["first_update_cache"] == "unused"
-    assert compiled["modes"] == {"rollout": "eager", "update": "eager"}
+    assert compiled["mode"] == "eager"
     assert speeds["rollout_fps"] > 0 and speeds["training_fps"] > 0 and loop["loop_fps"] > 0
     assert mark["mark_frames"] / loop["loop_fps"] == mark["mark_s"]
 
@@ -62,9 +62,9 @@ def peers(tmp_path, monkeypatch):
 
 def test_processes_are_run_and_what_they_find_is_kept(peers, tmp_path, capsys):
     assert studies.main([*peers, "fine", "broken", "absent"]) == 0
-    printed = capsys.readouterr().out
+    printed, errors = capsys.readouterr()
     assert "absent is left out: the package no_such_package is not installed." in printed
-    assert "broken failed: it broke" in printed
+    assert "broken failed: first line\nit broke" in errors
     rows = {row["name"]: row for row in json.loads(printed.splitlines()[-1])["rows"]}
     assert rows == {
         "fine": {"name": "fine", "loop_fps": 45_000_000},

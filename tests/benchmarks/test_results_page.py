@@ -27,7 +27,7 @@ def test_an_awaited_file_gets_its_table_once_it_is_recorded(tmp_path, monkeypatc
     (tmp_path / "gpu.json").write_text(json.dumps([{"rows": [row]}]))
     monkeypatch.setattr(results_page, "RESULTS", tmp_path)
     (section,) = [each for each in recorded(hardware) if "gpu.json" in each.files]
-    assert "| arena | 97.25 |  |  |  |  | 5,300,000 |  |  | 0.265 |" in results_page.shown(section)
+    assert "| arena |  | 97.25 |  |  |  |  | 5,300,000 |  |  | 0.265 |" in results_page.shown(section)
 
 
 @pytest.mark.parametrize(

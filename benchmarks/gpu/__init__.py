@@ -75,7 +75,9 @@ ROWS = {
     "eight_members": Row("arena_pbt", goal=25_000_000),
     "cartpole_wide": Row(CARTPOLE, sizes(65536, 16, 65536), 110_000_000, peer="jax_wide"),
     "duel": Row("duel", goal=40_000_000),
-    "sac": Row("arena", ("algorithm=sac",), small=(*SMALL[:2], "algorithm.batch_size=16")),
+    "sac": Row(
+        "arena", ("algorithm=sac",), small=(*SMALL[:2], "algorithm.batch_size=16", "algorithm.learning_starts=64")
+    ),
 }
 """Rows of ours; those that compile longest begin, after the peers."""
 JAX, RSL = ("benchmarks/gpu/jax_ppo.py", "--num-envs"), ("-m", "benchmarks.gpu.rsl_ppo", "--minibatches")

@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """CartPole in another library, with 64 minibatches an iteration."""
+    """CartPole in another library."""
 
     command: tuple[str, ...]
     """Arguments of Python: a script or a module, and sizes."""
@@ -80,12 +80,19 @@ ROWS = {
     ),
 }
 """Rows of ours; those that compile longest begin, after the peers."""
-JAX, RSL = ("benchmarks/gpu/jax_ppo.py", "--num-envs"), ("-m", "benchmarks.gpu.rsl_ppo", "--minibatches")
-OF_JAX, SMALL_PEER = ("jax", "optax"), ("--num-envs", "64", "--steps", "16")
+JAX, RSL, OF_JAX = "benchmarks/gpu/jax_ppo.py", ("-m", "benchmarks.gpu.rsl_ppo"), ("jax", "optax")
+
+
+def peer_sizes(num_envs: int, steps: int, minibatches: int) -> tuple[str, ...]:
+    """Return the arguments of a peer's script."""
+    return ("--num-envs", str(num_envs), "--steps", str(steps), "--minibatches", str(minibatches))
+
+
+TINY = peer_sizes(64, 16, 4)
 PEERS = {
-    "jax": Peer((*JAX, "16384", "--steps", "64"), OF_JAX, SMALL_PEER),
-    "jax_wide": Peer((*JAX, "65536", "--steps", "16"), OF_JAX, SMALL_PEER),
-    "rsl_rl": Peer((*RSL, "64"), ("rsl_rl",), (*SMALL_PEER, "--minibatches", "4", "--eager")),
+    "jax": Peer((JAX, *peer_sizes(16384, 64, 64)), OF_JAX, TINY),
+    "jax_wide": Peer((JAX, *peer_sizes(65536, 16, 16)), OF_JAX, TINY),
+    "rsl_rl": Peer((*RSL, *peer_sizes(16384, 64, 64)), ("rsl_rl",), (*TINY, "--eager")),
 }
 
 

@@ -21,7 +21,7 @@ from jax import lax
 
 UPDATES = 8
 """Iterations of one compiled scan."""
-MINIBATCHES, HIDDEN, LEARNING_RATE, ENTROPY = 64, 64, 1e-3, 0.01
+HIDDEN, LEARNING_RATE, ENTROPY = 64, 1e-3, 0.01
 GAMMA, TRACE, CLIP, VALUE, MAX_NORM = 0.99, 0.95, 0.2, 0.5, 0.5
 MARK, MAX_STEPS = 475, 500
 Parameters = dict[str, list[tuple[jax.Array, jax.Array]]]
@@ -121,7 +121,7 @@ def loss(parameters: Parameters, batch: tuple[Frame, jax.Array, jax.Array]) -> j
     return VALUE * error - surrogate - ENTROPY * entropy
 
 
-def training(num_envs: int, steps: int) -> tuple[Callable[[jax.Array], Any], Any]:
+def training(num_envs: int, steps: int, minibatches: int) -> tuple[Callable[[jax.Array], Any], Any]:
     """Return a function that makes a learner's state of a key, and one that does ``UPDATES`` iterations with it and
     returns the next state, and the sums of returns and the numbers of episodes by iteration.
     """
@@ -150,7 +150,7 @@ def training(num_envs: int, steps: int) -> tuple[Callable[[jax.Array], Any], Any
         (parameters, moments, world, key), frames = lax.scan(play, state, None, steps)
         advantage = advantages(frames, forward(parameters, world.body.T)[1])
         key, of_order = jax.random.split(key)
-        order = jax.random.permutation(of_order, num_envs * steps).reshape(MINIBATCHES, -1)
+        order = jax.random.permutation(of_order, num_envs * steps).reshape(minibatches, -1)
         rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[order], (frames, advantage, advantage + frames.value))
         (parameters, moments), _ = lax.scan(step, (parameters, moments), rows)
         return (parameters, moments, world, key), (frames.length.sum(), frames.done.sum())
@@ -163,11 +163,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--num-envs", type=int, required=True, help="number of worlds")
     parser.add_argument("--steps", type=int, required=True, help="steps of a rollout")
+    parser.add_argument("--minibatches", type=int, required=True, help="minibatches of an iteration")
     parser.add_argument("--begun", type=float, required=True, help="time at which the process was started")
     parser.add_argument("--lock", required=True, help="file to lock while it measures")
     parser.add_argument("--seconds", type=float, required=True, help="least seconds of the measurement")
     given = parser.parse_args()
-    begin, iterate = training(given.num_envs, given.steps)
+    begin, iterate = training(given.num_envs, given.steps, given.minibatches)
     first = begin(jax.random.PRNGKey(0))
     begun = time.perf_counter()
     iterate = iterate.lower(first).compile()

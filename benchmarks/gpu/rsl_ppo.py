@@ -88,9 +88,9 @@ def main() -> None:
     from rsl_rl.runners import OnPolicyRunner  # an optional package
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--num-envs", type=int, default=16384, help="number of worlds")
-    parser.add_argument("--steps", type=int, default=64, help="steps of a rollout")
-    parser.add_argument("--minibatches", type=int, default=64, help="minibatches of an iteration")
+    parser.add_argument("--num-envs", type=int, required=True, help="number of worlds")
+    parser.add_argument("--steps", type=int, required=True, help="steps of a rollout")
+    parser.add_argument("--minibatches", type=int, required=True, help="minibatches of an iteration")
     parser.add_argument("--eager", action="store_true", help="compile nothing")
     parser.add_argument("--begun", type=float, required=True, help="time at which the process was started")
     parser.add_argument("--lock", required=True, help="file to lock while it measures")

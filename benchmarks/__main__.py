@@ -24,6 +24,7 @@ STUDIES = {
     "distributed": "speed of ranks with a thread each beside one process with as many threads",
     "evolution": "gain of evolution over the same members without it, over seeds",
     "families": "shift of a trait beyond drift, heritability of fitness, and concentration of wealth, over seeds",
+    "gpu": "training speed on one CUDA device, beside JAX and rsl_rl in the same call",
     "growth_gate": "accuracy of hosts with 0, 1 and 2 modules on a fixed schedule, where two pay",
     "growth_reward": "schedules chosen by the gain of growing networks beside those chosen by contribution",
     "golden": "hashes of short trainings, by which a change that must change nothing is judged",

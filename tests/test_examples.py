@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import gymnasium
 import pytest
 import torch
 
@@ -54,7 +55,22 @@ def test_gymnasium_world():
 
 @pytest.mark.slow
 def test_own_world(uncompiled):
-    assert 0 <= recipe("own_world").main(4096, 32) <= 1
+    assert 8 < recipe("own_world").main(4096, 32) < 500
+
+
+def test_own_world_is_gymnasiums():
+    env, other = recipe("own_world").CartPoleEnv(seed=1), gymnasium.make("CartPole-v1").unwrapped
+    root = env.reset()
+    other.reset()
+    other.state = root["observation"][0].double().numpy()
+    for step in range(100):
+        played, root = env.step_and_maybe_reset(root.set("action", torch.tensor([step % 2])))
+        observation, reward, ended, *_ = other.step(step % 2)
+        assert played["next", "observation"][0].tolist() == pytest.approx(observation.tolist(), abs=1e-5)
+        assert (played["next", "reward"].item(), played["next", "terminated"].item()) == (reward, ended)
+        if ended:
+            return
+    raise AssertionError("it does not fall")
 
 
 def test_torchrl_loop():

@@ -6,6 +6,32 @@ from typing import Any
 
 from benchmarks.results_page.cells import MEMORY, SPEEDS, Section, Table, number, only, plus_minus
 
+CARD = {
+    "": "name",
+    "mode": "mode",
+    "first update, s": "first_update_s",
+    "again": "again_s",
+    "compile, s": "compile_s",
+    "rollout": "rollout_fps",
+    "+ updates": "training_fps",
+    "loop": "loop_fps",
+    "of it": "of_training",
+    "rest, ms": "rest_ms",
+    "of goal": "of_goal",
+    "of peer": "of_peer",
+    "mark, frames": "mark_frames",
+    "s": "mark_s",
+    "launches": "rollout_launches",
+    "of updates": "improve_launches",
+    "memory, MB": "peak_memory_mb",
+}
+"""Columns of one card."""
+
+
+def card(data: list[dict[str, Any]]) -> Table:
+    """Return training speeds on one card, in frames per second, and how long learning takes to start."""
+    return only([row for entry in data for row in entry["rows"]], CARD)
+
 
 def gpu_speed(data: dict[str, Any]) -> Table:
     """Return decisions per second on a GPU."""
@@ -84,6 +110,13 @@ def small_worlds(data: list[dict[str, Any]]) -> Table:
 
 TITLE = "Figures of GPUs and of several processes"
 SECTIONS = (
+    Section(
+        "One card",
+        ("gpu.json",),
+        card,
+        "frames per second of rollouts, of rollouts with updates and of the real loop, in milliseconds what it adds to "
+        "an iteration, and when CartPole's mean return is 475. Goals are for an H200; peers ran in the same call.",
+    ),
     Section(
         "H200: speed",
         ("arena_gpu.json",),

@@ -69,8 +69,9 @@ class Curriculum:
         """Record finished episodes (statistics by name, [episodes] on the CPU); return True if another stage begins."""
         counted = (finished["stage"] == self.stage) & (finished["complete"] > 0)
         self.episodes += int(counted.sum())
+        latest = counted.nonzero().squeeze(-1)[-WINDOW:]
         for name, values in finished.items():
-            window = torch.cat((self._window.get(name, values[:0]), values[counted]))
+            window = torch.cat((self._window.get(name, values[:0]), values[latest]))
             self._window[name] = window[-WINDOW:]
         least = self.num_envs if self.current.min_episodes is None else self.current.min_episodes
         if not self.automatic or self.episodes < max(least, 1):

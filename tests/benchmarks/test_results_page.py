@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from benchmarks import results_page
-from benchmarks.results_page import FOLDER, LEFT_OUT, PAGES, RESULTS, agents, cells, markdown, page
+from benchmarks.results_page import FOLDER, LEFT_OUT, PAGES, RESULTS, agents, cells, hardware, markdown, page, recorded
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -14,9 +16,18 @@ def test_a_page_is_as_fresh_as_the_files(name):
 
 
 def test_every_file_of_results_has_a_table():
-    files = {file for module in PAGES.values() for section in module.SECTIONS for file in section.files}
+    files = {file for module in PAGES.values() for section in recorded(module) for file in section.files}
     assert files.isdisjoint(LEFT_OUT)
     assert files | set(LEFT_OUT) == {path.name for path in RESULTS.iterdir()}
+
+
+def test_an_awaited_file_gets_its_table_once_it_is_recorded(tmp_path, monkeypatch):
+    assert "One card" not in page(hardware)
+    row = {"name": "arena", "first_update_s": 97.25, "loop_fps": 5_300_000, "of_goal": 0.265}
+    (tmp_path / "gpu.json").write_text(json.dumps([{"rows": [row]}]))
+    monkeypatch.setattr(results_page, "RESULTS", tmp_path)
+    (section,) = [each for each in recorded(hardware) if "gpu.json" in each.files]
+    assert "| arena |  | 97.25 |  |  |  |  | 5,300,000 |  |  | 0.265 |" in results_page.shown(section)
 
 
 @pytest.mark.parametrize(

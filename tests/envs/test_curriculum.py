@@ -59,6 +59,12 @@ def test_cut_episodes_and_those_of_another_stage_do_not_count(ignored):
     assert curriculum.metrics()["stage_episodes"] == 0
 
 
+def test_of_many_episodes_at_once_the_latest_that_count_are_judged():
+    first, cut, latest = episodes(100, spawners=0.0), episodes(50, complete=0.0, spawners=0.0), episodes(100)
+    curriculum = Curriculum(STAGES, num_envs=1)
+    assert curriculum.update({name: torch.cat((first[name], latest[name], cut[name])) for name in first})
+
+
 def test_the_time_of_wins_is_averaged_over_wins():
     stages = [Stage("fast", {}, {"win_step": (None, 900)}), Stage("end", {})]
     curriculum = Curriculum(stages, num_envs=1)

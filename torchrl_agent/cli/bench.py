@@ -135,8 +135,8 @@ def _skill(parsed: argparse.Namespace) -> dict[str, Any]:
 SUBJECTS = {"speed": (_add_speed, _speed), "skill": (_add_skill, _skill)}
 """Subjects of measurement: the functions that add the arguments of each and measure it."""
 STUDIES = {
-    **{name: name for name in ("claims", "distributed", "evolution", "families", "headroom", "lag", "league")},
-    **{name: name for name in ("matches", "modules", "population", "roofline", "sb3_speed")},
+    **{name: name for name in ("claims", "distributed", "evolution", "families", "gpu", "headroom", "lag")},
+    **{name: name for name in ("league", "matches", "modules", "population", "roofline", "sb3_speed")},
     **{"ablations": "claims", "agent": "modules", "learn": "time_to_skill"},
 }
 """Studies that are run from a clone, by the names under which they are looked for here."""

@@ -26,7 +26,7 @@ from torchrl_agent.population.genes import check_genes, numbers_of
 from torchrl_agent.population.inheritance import Inheritance, inherit, lr_scales
 from torchrl_agent.training.collector import episode_entries, finished_worlds
 from torchrl_agent.training.learner import Learner, random_state
-from torchrl_agent.training.metrics import EpisodeWindow, Figures, train_metrics
+from torchrl_agent.training.metrics import EpisodeWindow, Figures, train_metrics, window_size
 from torchrl_agent.transforms import get_statistics
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class PopulationLearner(Learner):
         self.inheritance = Inheritance(env, config, self.own)
         self.inheritance.send(env, self.evolution.genes)
         super().__init__(env, algorithm.agent, algorithm, total_frames=total_frames, experiment=experiment)
-        self.records = MemberRecords(self.members, max(100, worlds // count))
+        self.records = MemberRecords(self.members, window_size(worlds // count))
         self.parts |= {"episodes": self.records, "evolution": self.evolution, "inheritance": self.inheritance}
         self._broken: list[int] = []
         self.best_agent()

@@ -98,7 +98,7 @@ def measure(
         "world_policy": rollouts,
         "training": training,
         "compile_seconds": round(compile_seconds + learner.compile_seconds, 1),
-        "peak_memory_mb": _peak_memory_mb(learner.device),
+        "peak_memory_mb": peak_memory_mb(learner.device),
         "ran": {"world": world_mode, **({} if world_only else learner.modes())},
     }
 
@@ -134,7 +134,7 @@ def device_name(device: torch.device) -> str:
     )
 
 
-def _peak_memory_mb(device: torch.device) -> int | None:
+def peak_memory_mb(device: torch.device) -> int | None:
     """Return the peak memory of the device, or of this process; None on systems that do not report it (Windows)."""
     if device.type == "cuda":
         return round(torch.cuda.max_memory_allocated(device) / 2**20)

@@ -23,7 +23,7 @@ from torchrl_agent.optimization.schedules import LearningRateConfig, check_sched
 from torchrl_agent.optimization.sharding import own_state, whole_state
 from torchrl_agent.training.collector import WRITTEN_TOGETHER, RolloutCollector, agent_rows, kept_once, truncates_once
 from torchrl_agent.training.governor import Governor, GovernorConfig
-from torchrl_agent.training.metrics import EpisodeWindow, Figures, train_metrics
+from torchrl_agent.training.metrics import EpisodeWindow, Figures, train_metrics, window_size
 from torchrl_agent.transforms import get_statistics, set_statistics
 
 
@@ -94,7 +94,7 @@ class Learner:
                 values=algorithm.reads_values,
             )
         self.collector = collector
-        self.episodes = EpisodeWindow(max(100, self.num_envs * collector.num_ranks))
+        self.episodes = EpisodeWindow(window_size(self.num_envs * collector.num_ranks))
         self.governor = None if governor is None else Governor(governor, algorithm, self.episodes.size)
         self.parts: dict[str, Any] = {"algorithm": algorithm, "replay": algorithm.replay}
         self.parts |= {"governor": self.governor, "episodes": self.episodes}

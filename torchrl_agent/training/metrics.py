@@ -12,6 +12,14 @@ from torch import Tensor
 from torchrl_agent.core import keys
 from torchrl_agent.core.spans import spanned
 
+MOST_EPISODES = 4096
+"""Largest number of episodes in a mean: of ten statistics the host averages so many in 0.2 ms, 65,536 in 3 to 7."""
+
+
+def window_size(num_envs: int) -> int:
+    """Return the number of episodes in the means of so many worlds: one of each, within 100 and 4,096."""
+    return min(max(100, num_envs), MOST_EPISODES)
+
 
 class EpisodeWindow:
     """Means over the latest finished episodes."""
@@ -29,7 +37,8 @@ class EpisodeWindow:
             return  # most rollouts of few worlds end no episode
         before = len(next(iter(self.episodes.values()), ()))
         unknown = torch.full((before,), torch.nan)  # of a statistic that a resumed run reports for the first time
-        joined = {name: torch.cat((self.episodes.get(name, unknown), values)) for name, values in finished.items()}
+        latest = {name: values[-self.size :] for name, values in finished.items()}
+        joined = {name: torch.cat((self.episodes.get(name, unknown), values)) for name, values in latest.items()}
         self.episodes = {name: values[-self.size :] for name, values in joined.items()}
         self.total += next(iter(finished.values())).shape[0]
 
@@ -55,7 +64,7 @@ class EpisodeWindow:
         values = np.stack([each.numpy() for each in self.episodes.values()])
         whole = self.episodes.get(keys.EPISODE_COMPLETE)
         if whole is not None and whole.numpy().any():
-            values = values[:, whole.numpy() > 0]
+            values = values.compress(whole.numpy() > 0, axis=1)  # faster than indexing
         known = ~np.isnan(values)
         with np.errstate(invalid="ignore"):  # no episode of a statistic
             means = values.sum(1, np.float64, where=known) / known.sum(1)

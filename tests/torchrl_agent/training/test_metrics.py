@@ -17,7 +17,7 @@ from torchrl.record.loggers import wandb as torchrl_wandb
 from envs import GrowthEnv
 from torchrl_agent import Experiment, cli, train
 from torchrl_agent.runs.metrics import EventsWriter, MetricsWriter, read_metrics
-from torchrl_agent.training.metrics import EpisodeWindow, Figures, fetch, to_host
+from torchrl_agent.training.metrics import EpisodeWindow, Figures, fetch, to_host, window_size
 
 
 def finished(**columns):
@@ -36,6 +36,10 @@ def test_means_are_over_the_latest_episodes_of_the_window():
             "rollout/episodes": 4.0,
         }
     )
+
+
+def test_the_host_averages_few_episodes_whatever_the_number_of_worlds():
+    assert [window_size(worlds) for worlds in (8, 1000, 65_536)] == [100, 1000, 4096]
 
 
 def test_other_statistics_keep_their_names():

@@ -46,7 +46,7 @@ MOST = {
 def test_a_step_compiles_for_a_gpu_and_asks_nothing(name):
     worlds = 1024
     make, options = WORLDS[name]
-    part = lower_world(make(worlds, **options), "the test")
+    part = lower_world(make(worlds, **options))
     launches, size = MOST.get(name, (150, math.inf))
     assert part.waits == 0
     assert 0 < part.registers <= 255

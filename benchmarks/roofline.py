@@ -176,7 +176,7 @@ def bounds(
     """
     require_triton()
     experiment = small_experiment(config, overrides, frames)
-    world = lower_world(experiment.make_world(num_envs=NUM_ENVS), config, assemble)
+    world = lower_world(experiment.make_world(num_envs=NUM_ENVS), assemble)
     per_second = {gpu.name: {"world": round(NUM_ENVS / gpu.seconds(world))} for gpu in GPUS}
     result = {"config": config, "overrides": overrides, "num_envs": NUM_ENVS, "world": asdict(world)}
     if not world_only:
@@ -218,19 +218,20 @@ def small_experiment(config: str, overrides: list[str], frames: int = MINIBATCH)
     for name in ("minibatch_size", "batch_size"):
         if hasattr(hyperparameters, name):
             setattr(hyperparameters, name, min(frames, getattr(hyperparameters, name)))
-    agents = math.prod(group_spec(experiment.make_world(num_envs=1)).shape)
+    world = experiment.make_world(num_envs=1)
+    if not abilities(world).branchless:  # before thousands are made
+        raise ValueError(
+            f"the world of {config} asks the host at every step, so no GPU runs it: name one that is ours."
+        )
+    agents = math.prod(group_spec(world).shape)
     experiment.world["num_envs"] = max(1, frames // (hyperparameters.rollout_steps * agents))
     if hasattr(hyperparameters, "replay_size"):
         hyperparameters.replay_size = frames
     return experiment
 
 
-def lower_world(env: EnvBase, config: str, assemble: bool = True) -> Part:
+def lower_world(env: EnvBase, assemble: bool = True) -> Part:
     """Lower a step of the world with its resets, without the policy."""
-    if not abilities(env).branchless:
-        raise ValueError(
-            f"the world of {config} asks the host at every step, so no GPU runs it: name one that is ours."
-        )
     fill_caches(env)
     root = env.reset()
     root.set(env.action_key, env.full_action_spec[env.action_key].rand())

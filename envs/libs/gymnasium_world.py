@@ -136,7 +136,8 @@ class PlainWorld(gymnasium.Wrapper):
         """Take random steps, and find the source of the action mask.
 
         Returns:
-            Seconds per step, and the paths of the statistics in its ``info``.
+            Seconds of the median step, as a busy machine interrupts some, and the paths of the statistics in its
+            ``info``.
 
         Raises:
             ValueError: a reset or step fails.
@@ -146,16 +147,16 @@ class PlainWorld(gymnasium.Wrapper):
         if self.mask_source is None and self.actions.sizes:
             self.mask_source = "info" if ACTION_MASK in info else self._mask_method()
         figures: dict[tuple[str, ...], None] = {}
-        begun, played = time.perf_counter(), 0
-        while played < steps and time.perf_counter() - begun < seconds:
-            played += 1
+        times = [time.perf_counter()]
+        while len(times) <= steps and times[-1] - times[0] < seconds:
             mask = None if self.mask_source is None else self._mask(observation, info, over=False)
             action = self.actions.value(self.actions.sample(generator, mask))
             observation, _, terminated, truncated, info = self.env.step(action)
             figures |= dict.fromkeys(_figures(info))
             if terminated or truncated:
                 observation, info = self.env.reset()
-        return (time.perf_counter() - begun) / played, list(figures)
+            times.append(time.perf_counter())
+        return float(np.median(np.diff(times))), list(figures)
 
     def _mask_method(self) -> str | None:
         for name in MASK_METHODS:

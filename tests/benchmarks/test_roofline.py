@@ -12,6 +12,7 @@ pytest.importorskip("triton", reason="needs Triton: pip install triton==3.7.1")
 from torch._higher_order_ops.scan import scan
 
 from benchmarks import __main__ as studies
+from benchmarks import roofline
 from benchmarks.__main__ import main
 from benchmarks.lowering import lower
 from benchmarks.roofline import GPUS, REST, UNCOMPILED, Part, small_experiment
@@ -93,7 +94,8 @@ def test_the_bound_is_what_takes_longer():
     assert Part("multiplies", bytes=1, flops=494_700_000).bound_by == "flops"
 
 
-def test_a_world_of_the_host_is_refused(capsys):
+def test_a_world_of_the_host_is_refused_before_thousands_are_made(monkeypatch, capsys):
+    monkeypatch.setattr(roofline, "NUM_ENVS", 0)  # which a world refuses
     assert main(["roofline", "cartpole"]) == 2
     assert "asks the host at every step" in capsys.readouterr().err
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from typing import ClassVar
+
 import gymnasium
 import numpy as np
 import pytest
 import torch
 from counting_world import NAME, OPEN, registered
+from gymnasium.vector import SyncVectorEnv
 from strange_worlds import Broken, Lengths, Masked, Reporter, TwoHeads
 from tensordict import assert_close
 
@@ -195,6 +199,22 @@ def test_worlds_in_processes_play_the_same_games():
         games.append(env.rollout(60, break_when_any_done=False))
         env.close()
     assert_close(*games)
+
+
+class Interrupted(Lengths):
+    """A world in which a busy machine interrupts one step."""
+
+    interruptions: ClassVar = [0.2]
+
+    def step(self, action):
+        if self.interruptions:
+            time.sleep(self.interruptions.pop())
+        return super().step(action)
+
+
+def test_a_step_that_is_interrupted_makes_no_process_of_each_world():
+    env = VectorGymEnv(Interrupted, 2)
+    assert not Interrupted.interruptions and isinstance(env._env, SyncVectorEnv)
 
 
 # --- faults of theirs ------------------------------------------------------------------------------------------------

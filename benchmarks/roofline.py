@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import time
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -110,6 +111,14 @@ class Part:
     """
     calls: int = 1
     """Number of calls in the iteration that was lowered."""
+    tracing: float = 0.0
+    """Processor seconds until its graphs are there."""
+    generating: float = 0.0
+    """Processor seconds from there to the code of its kernels."""
+    kernels: int = 0
+    """Number of its Triton kernels."""
+    assembling: float = 0.0
+    """Processor seconds of Triton and the assembler, in as many processes as there are cores."""
     precision: str = "float32"
     graphs: list[str] = field(default_factory=list)
 
@@ -127,7 +136,11 @@ class Part:
         self.operations += graph.operations
         self.waits += graph.waits
         self.loop_steps += sum(graph.repeats.values())
+        self.tracing += graph.tracing
+        self.generating += graph.generating
+        self.kernels += len(graph.kernels)
         used = machine_code(graph.kernels).values() if assemble else ()
+        self.assembling += sum(each.seconds for each in used)
         self.registers = max(self.registers, *(each.registers for each in used), 0)
         self.spills += sum(each.spilled > 0 for each in used)
 
@@ -308,9 +321,13 @@ def lower_function(function: CompiledFunction, *args: Any) -> dict[str, Lowered]
     if not isinstance(function, TracedFunction):
         return lower(function.eager, *args)
     (tensordict,) = args
+    start = time.process_time()
     graph, inputs, _ = trace(function.eager, dict(tensordict.items(True, True)), tensordict)
+    tracing = time.process_time() - start
     with torch.no_grad():
-        return lower(batch_products(graph), *inputs, options=options_on_gpu())
+        result = lower(batch_products(graph), *inputs, options=options_on_gpu())
+    result["inference"].tracing += tracing
+    return result
 
 
 def table(row: dict[str, Any]) -> str:
@@ -321,8 +338,9 @@ def table(row: dict[str, Any]) -> str:
         size = f"{part['bytes'] / n:,.0f} B per world" if part is row["world"] else f"{part['bytes'] / 1e6:,.1f} MB"
         counts = [f"{part[name]} {name}" for name in ("launches", "registers", "spills", "calls")]
         gaps = f"gaps of {part['launches'] * LAUNCH_GAP * 1e6:,.0f} us"
+        compiling = [f"{part[name]:.1f} s {name}" for name in ("tracing", "generating", "assembling")]
         work = [f"{part['flops'] / 1e9:,.1f} GFLOP", f"{part['operations'] / 1e6:,.1f} M operations"]
-        rows.append([part["name"], size, *work, *counts, gaps])
+        rows.append([part["name"], size, *work, *counts, gaps, f"{part['kernels']} kernels", *compiling])
     lines = [" ".join([row["config"], *row["overrides"]]), *(f"  {line}" for line in aligned(rows))]
     for name, rates in row["per_second"].items():
         bound = ", ".join(f"{what} {rate / 1e6:,.1f} M/s" for what, rate in rates.items())

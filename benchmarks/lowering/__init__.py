@@ -11,6 +11,7 @@ import contextlib
 import copy
 import math
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -44,6 +45,10 @@ class Lowered:
     """
     largest: list[tuple[str, int]] = field(default_factory=list)
     """The kernels that move the most bytes, named by the buffers that they write, with their bytes."""
+    tracing: float = 0.0
+    """Processor seconds until the graph was there; what they share stands with the first of several graphs."""
+    generating: float = 0.0
+    """Processor seconds from the graph to the code."""
 
     @property
     def kernels(self) -> dict[str, str]:
@@ -118,13 +123,17 @@ def lower(function: Callable, *args: Any, options: dict[str, Any] | None = None)
         ValueError: there is no Triton.
     """
     require_triton()
+    start = time.process_time()
     graphs = _trace(function, args)
+    tracing = time.process_time() - start
     with pretended_h100():
-        return {kind: _lower(*_on_gpu(*graph), kind, options or {}) for kind, graph in graphs.items()}
+        result = {kind: _lower(*_on_gpu(*graph), kind, options or {}) for kind, graph in graphs.items()}
+    next(iter(result.values())).tracing = tracing
+    return result
 
 
 def _trace(function: Callable, args: tuple) -> dict[str, tuple]:
-    """Return ATen graphs with example inputs, after the device-independent passes of Inductor."""
+    """Return ATen graphs with example inputs, after the device-independent passes of Inductor; they are not run."""
     import torch._functorch.config
     import torch._inductor.config
     from torch._dynamo.backends.common import aot_autograd
@@ -134,12 +143,15 @@ def _trace(function: Callable, args: tuple) -> dict[str, tuple]:
 
     graphs: dict[str, tuple] = {}
 
+    def stop(*_: Any) -> None:
+        raise _EnoughError
+
     def keep(kind: str) -> Callable:
-        def compiler(graph: torch.fx.GraphModule, inputs: list) -> torch.fx.GraphModule:
+        def compiler(graph: torch.fx.GraphModule, inputs: list) -> Callable:
             graphs[kind] = (copy.deepcopy(graph), inputs)
             if kind == "inference":
                 joint_graph_passes(graphs[kind][0])
-            return graph
+            return stop
 
         return compiler
 
@@ -158,7 +170,10 @@ def _trace(function: Callable, args: tuple) -> dict[str, tuple]:
     torch._dynamo.reset()
     # random numbers by their own kernels: Inductor's seeds cannot be propagated where PyTorch has no CUDA
     eager_random = torch._inductor.config.patch(fallback_random=True)
-    with torch._functorch.config.patch(force_non_lazy_backward_lowering=True), eager_random:
+    not_lazy = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
+    with not_lazy, eager_random, contextlib.suppress(_EnoughError):
+        if isinstance(function, torch.fx.GraphModule):
+            backend(function, args)(*args)
         torch.compile(function, backend=backend, fullgraph=True, dynamic=False)(*args)
     return graphs
 
@@ -207,11 +222,12 @@ def _lower(graph: torch.fx.GraphModule, inputs: list, mode: Any, kind: str, opti
     from torch._inductor.graph import GraphLowering
 
     result: list[Lowered] = []
-    flops = _flops(graph)
+    flops, start = _flops(graph), time.process_time()
 
     def stop(lowering: GraphLowering) -> None:
-        code = lowering.codegen()[0].value
+        code, seconds = lowering.codegen()[0].value, time.process_time() - start
         result.append(_counted(code, flops, lowering))
+        result[0].generating = seconds
         raise _EnoughError
 
     with contextlib.ExitStack() as stack:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -62,12 +63,15 @@ class MachineCode:
     """Registers per thread, of 255."""
     spilled: int
     """Bytes per thread that are spilled to memory for lack of registers."""
+    seconds: float
+    """Processor seconds of Triton and the assembler."""
 
 
 def machine_code(kernels: dict[str, str]) -> dict[str, MachineCode]:
     """Compile Triton kernels for sm_90; errors of Triton or the assembler are raised."""
     require_triton()
-    with tempfile.TemporaryDirectory() as folder, pretended_h100():
+    anew = mock.patch.dict(os.environ, TRITON_ALWAYS_COMPILE="1")
+    with tempfile.TemporaryDirectory() as folder, pretended_h100(), anew:
         return {name: _compiled(name, source, Path(folder)) for name, source in kernels.items()}
 
 
@@ -93,7 +97,9 @@ def _compiled(name: str, source: str, folder: Path) -> MachineCode:
             options=tuner._create_compile_options(config, meta),
         )
 
+    start = sum(os.times()[:4])  # of children too: the assembler is one
     first, *_ = map(compiled, tuner.configs)  # Inductor tries them all, and gives up if one cannot be compiled
+    seconds = sum(os.times()[:4]) - start
     ptx = folder / "kernel.ptx"
     ptx.write_text(first.asm["ptx"], encoding="utf-8")
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
@@ -102,7 +108,7 @@ def _compiled(name: str, source: str, folder: Path) -> MachineCode:
     registers, spilled = re.search(r"Used (\d+) registers", text), re.search(r"(\d+) bytes spill stores", text)
     assert registers is not None
     assert spilled is not None
-    return MachineCode(int(registers[1]), int(spilled[1]))
+    return MachineCode(int(registers[1]), int(spilled[1]), seconds)
 
 
 Replacement = tuple[Any, str, Any]

@@ -112,6 +112,7 @@ def test_the_command_prints_a_table_and_keeps_it(tmp_path, monkeypatch, capsys):
     assert parts.keys() - compiled == {*UNCOMPILED.values(), REST} - {None, "clipping", "the optimizer"}
     weights = sum(each.numel() for each in small_experiment("smoke", []).make_learner().algorithm.updater.parameters)
     assert parts["the update"]["bytes"] > 7 * 4 * weights  # Adam reads four numbers of a weight and writes three
+    assert all(parts[name]["kernels"] and parts[name]["tracing"] and parts[name]["generating"] for name in compiled)
     assert not any(part["waits"] for part in (row["world"], *row["parts"]))
     h100, h200 = row["per_second"]["H100"], row["per_second"]["H200"]
     assert h100["training"] < h100["world"] < h200["world"]

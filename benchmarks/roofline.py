@@ -267,6 +267,8 @@ def lower_training(
     precision = experiment.algorithm.precision
     algorithm = learner.algorithm
     _make_moments(algorithm.updater)
+    for function in learner.collector.accelerated:
+        function.options = abilities(learner.env).compile_options_on(GPU)
     if isinstance(algorithm, OffPolicy):  # the rest of its update is compiled on a CPU alone
         for function in algorithm.accelerated:
             function.compiled = function is algorithm.updater.program
@@ -319,7 +321,7 @@ def recorded(
 def lower_function(function: CompiledFunction, *args: Any) -> dict[str, Lowered]:
     """Lower a function that a GPU would run compiled, see :func:`~benchmarks.lowering.lower`."""
     if not isinstance(function, TracedFunction):
-        return lower(function.eager, *args)
+        return lower(function.eager, *args, options=function.options)
     (tensordict,) = args
     start = time.process_time()
     graph, inputs, _ = trace(function.eager, dict(tensordict.items(True, True)), tensordict)

@@ -66,10 +66,11 @@ class CompiledFunction:
         call: the function as callers in a training's loop have it: this object if it compiles, else ``function``.
         compiled: True if calls run compiled code.
         compile_seconds: duration of the first call.
+        options: options of Inductor.
     """
 
     def __init__(self, name: str, function: Callable, compile: bool, options: dict | None = None) -> None:
-        self.name, self.eager, self.compiled = name, function, compile
+        self.name, self.eager, self.compiled, self.options = name, function, compile, options
         self.compile_seconds = 0.0
         self._function = function
         self.call: Callable = self if compile else function

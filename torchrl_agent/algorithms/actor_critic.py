@@ -34,6 +34,10 @@ Draw: TypeAlias = "Tensor | slice"
 """Indices of the frames or sequences of one minibatch."""
 COPIED_AT_ONCE = 1 << 28
 """Bytes of minibatches that are copied out of a rollout together."""
+UNROLLED = {"max_fusion_size": 8}
+"""Inductor's options for loops over the steps of a rollout: one kernel of 64 steps would take Triton and the assembler
+longer than all others of an iteration's updates.
+"""
 FRAMES_AT_ONCE = 1 << 16
 """Frames per forward pass of the critic over a rollout, which bounds the memory of its activations."""
 
@@ -260,7 +264,7 @@ class OnPolicyActorCritic(ActorCritic):
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
         compile = self.acceleration.advantages_on(self.device)
-        estimate = CompiledFunction("the advantage function", self._estimate, compile)
+        estimate = CompiledFunction("the advantage function", self._estimate, compile, UNROLLED)
         self.estimate, self.accelerated = estimate.call, (estimate, *self.accelerated)
 
     @override

@@ -33,7 +33,7 @@ COMMANDS = {
     "bit_flip.json": "python -m benchmarks bit_flip",
     "diagnosis.json": "python -m benchmarks diagnosis",
     "gpu.json": "python -m benchmarks gpu",
-    "gpu_bounds.json": "python -m benchmarks roofline CONFIGURATION",
+    "roofline.json": "python -m benchmarks roofline CONFIGURATION",
     "headroom.json": "python -m benchmarks headroom town world.level=LEVEL --episodes 48",
     "known_results.json": "torchrl-agent bench skill CONFIGURATION threads=1",
     "labs.json": "python -m benchmarks labs",

@@ -127,7 +127,7 @@ SECTIONS = (
     Section("H200: learning", ("arena_gpu.json",), gpu_learning, "the Arena, one seed."),
     Section(
         "GPU bounds",
-        ("gpu_bounds.json",),
+        ("roofline.json",),
         bounds,
         "at most, computed from generated code without a GPU; nothing was timed. [Method](../profile.md).",
     ),

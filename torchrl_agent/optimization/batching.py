@@ -37,7 +37,7 @@ def batch_products(traced: fx.GraphModule) -> fx.GraphModule:
         if _size(node.args[0])[0][1] == 1:
             node.target = aten.mul.Tensor
     groups = _Groups(traced.graph)
-    groups.find(lambda node: node.target in PRODUCTS)
+    groups.find(_is_product)
     groups.find(groups.follows)
     return fx.GraphModule(traced, _Batched(groups).graph)
 
@@ -88,10 +88,13 @@ class _Groups:
     def follows(self, node: fx.Node) -> bool:
         """True if an operation can be batched and one of its inputs is in a group."""
         target, inputs = node.target, node.all_input_nodes
-        if node in self._candidates or node.kwargs or not isinstance(target, torch._ops.OpOverload):
+        if target in PRODUCTS or node.kwargs or not isinstance(target, torch._ops.OpOverload):
             return False
-        elementwise = torch.Tag.pointwise in target.tags and not target._schema.is_mutable
-        possible = target in BATCHED or (elementwise and all(_size(each) == _size(node) for each in inputs))
+        if target in BATCHED:  # a sum over no axes is one over all
+            possible = all(map(_is_matrix, inputs)) and node.args[1:2] not in (([],), (None,))
+        else:
+            elementwise = torch.Tag.pointwise in target.tags and not target._schema.is_mutable
+            possible = elementwise and all(_size(each) == _size(node) for each in inputs)
         return possible and any(map(self._is_stack, inputs))
 
     def _is_stack(self, node: fx.Node) -> bool:
@@ -205,6 +208,17 @@ def _shared(node: fx.Node) -> Iterator[tuple[fx.Node, bool]]:
             if declared.alias_info is not None:
                 given = argument if isinstance(argument, list | tuple) else [argument]
                 yield from ((each, declared.alias_info.is_write) for each in given if isinstance(each, fx.Node))
+
+
+def _is_product(node: fx.Node) -> bool:
+    """True for a product of matrices, to which a vector may be added."""
+    plain = not node.kwargs and node.target in PRODUCTS
+    return plain and (node.target is aten.mm.default or len(_size(node.args[0])[0]) == 1)
+
+
+def _is_matrix(node: fx.Node) -> bool:
+    shape, _ = _size(node)
+    return shape is not None and len(shape) == 2
 
 
 def _size(node: Any) -> tuple[Any, Any]:

@@ -104,3 +104,24 @@ def test_three_are_one_and_two_of_them_are_stacked_anew():
         return one.relu(), three.relu(), two
 
     assert check_equal(three, *(torch.randn(4, 4) for _ in range(4))) == (1, 0)
+
+
+def test_products_of_other_terms_stay_as_they_are():
+    def other(x, v, w):
+        return (
+            torch.addmm(x, x, v, alpha=2),
+            torch.addmm(x, x, w, alpha=2),
+            torch.addmm(x, v, w),
+            torch.addmm(x, w, v),
+            torch.addmm(x[0], x, x),
+            torch.addmm(x[1], v, v),
+        )
+
+    assert check_equal(other, *(torch.randn(4, 4) for _ in range(3))) == (1, 4)
+
+
+def test_what_is_no_matrix_any_more_is_taken_apart():
+    def vectors(x, v, w):
+        return [(x @ each).sum(0).t().exp() for each in (v, w)] + [torch.sum(x @ each, dim=[]) for each in (v, w)]
+
+    assert check_equal(vectors, *(torch.randn(4, 4) for _ in range(3))) == (1, 0)  # of four

@@ -327,7 +327,7 @@ def lower_function(function: CompiledFunction, *args: Any) -> dict[str, Lowered]
     graph, inputs, _ = trace(function.eager, dict(tensordict.items(True, True)), tensordict)
     tracing = time.process_time() - start
     with torch.no_grad():
-        result = lower(batch_products(graph), *inputs, options=options_on_gpu())
+        result = lower(batch_products(graph, inputs), *inputs, options=options_on_gpu())
     result["inference"].tracing += tracing
     return result
 

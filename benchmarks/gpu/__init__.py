@@ -209,8 +209,9 @@ class Call:
             _end(process)
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith("{"):
-                self._note(name, json.loads(line))
+            with suppress(json.JSONDecodeError):  # libraries print lines of their own
+                if line.startswith("{"):
+                    self._note(name, json.loads(line))
         del self._running[name]
         if process.wait() and not self._over:
             reason = said.read_text(encoding="utf-8").strip()

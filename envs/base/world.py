@@ -41,9 +41,9 @@ def inductor_options(device: torch.device) -> dict[str, int]:
     A game is one long chain of small operations. On a CPU, intermediate results of more than 20 of them are kept in
     memory instead of recomputed in every consumer: with Inductor's default of 30 the Arena compiles 1.4 times longer
     for 3 % more speed. Sizes are not asserted again in each region: TorchDynamo guards them. A GPU has other compilers
-    and is bound by memory: there, kernels that do not depend on each other are one launch, may fuse more than
-    Inductor's default of 64 operations, and read shared inputs once; but not with the Triton of PyTorch 2.11, which
-    fails at the largest kernel of the Arena's pictures.
+    and is bound by memory: there, kernels that do not depend on each other are one launch. They may fuse more than
+    Inductor's default of 64 operations, so that shared inputs are read once; but not with the Triton of PyTorch 2.11,
+    which fails at the largest kernel of the Arena's pictures.
     """
     options = {"realize_opcount_threshold": 20, "size_asserts": False}
     if device.type != "cpu":

@@ -7,7 +7,8 @@ from __future__ import annotations
 import heapq
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import torch
@@ -27,16 +28,22 @@ BATCHED: dict[Any, Callable[..., Any]] = {
     aten.detach.default: lambda values: values,
 }
 """Operators for matrices, and the same for stacks of them. Elementwise operators are both."""
+VIEWS = (operator.getitem, aten._unsafe_view.default)
+"""What shares memory with its first input, and does not declare it."""
+TRIED = 8
+"""Number of groups that an operation is tried for."""
 
 
-def batch_products(traced: fx.GraphModule) -> fx.GraphModule:
+def batch_products(traced: fx.GraphModule, inputs: Sequence[Tensor]) -> fx.GraphModule:
     """Return a traced function in which matrix products of equal shapes that do not depend on each other are one
     product of stacks, and so is what follows each of them alike. Products of a column and a row are elementwise.
+
+    Products of memory that is written before the last of them stay as they are, and so does what follows with memory
+    that is written at all, and functions of which it is not known what they write.
     """
-    for node in traced.graph.find_nodes(op="call_function", target=aten.mm.default):
-        if _size(node.args[0])[0][1] == 1:
-            node.target = aten.mul.Tensor
-    groups = _Groups(traced.graph)
+    if not all(map(_is_known, traced.graph.nodes)):
+        return traced
+    groups = _Groups(traced.graph, inputs)
     groups.find(_is_product)
     groups.find(groups.follows)
     return fx.GraphModule(traced, _Batched(groups).graph)
@@ -50,35 +57,53 @@ class _Groups:
         of: the group of each operation.
     """
 
-    def __init__(self, graph: fx.Graph) -> None:
+    def __init__(self, graph: fx.Graph, inputs: Sequence[Tensor]) -> None:
         self.needs = {node: set(node.all_input_nodes) for node in graph.nodes}
         self.of: dict[fx.Node, Group] = {node: [node] for node in graph.nodes}
         self._candidates: set[fx.Node] = set()
-        self._keep_sides_of_writes()
+        self._fixed: set[fx.Node] = set()
+        """Operations on memory that is written before the last product, of which a stack would be a copy."""
+        self._written: set[fx.Node] = set()
+        """Operations on memory that is written at all."""
+        self._keep_sides_of_writes(inputs)
+        random = [node for node in graph.nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
+        for before, after in pairwise(random):  # each draws the numbers that it would have drawn
+            self.needs[after].add(before)
 
-    def _keep_sides_of_writes(self) -> None:
+    def _keep_sides_of_writes(self, inputs: Sequence[Tensor]) -> None:
         """Let operations that use memory which another one writes stay before it or after it."""
         owner: dict[fx.Node, fx.Node] = {}  # the operation that allocated the memory of each
         users: dict[fx.Node, Group] = defaultdict(list)
+        first: dict[int, fx.Node] = {}  # input with a memory
+        for node, value in zip((node for node in self.needs if node.op == "placeholder"), inputs, strict=True):
+            owner[node] = first.setdefault(value.untyped_storage()._cdata, node)
         for node in self.needs:
             shared = [argument for argument, _ in _shared(node)]
-            owner[node] = owner[shared[0]] if shared else node
+            owner.setdefault(node, owner[shared[0]] if shared else node)
             for memory in {owner[each] for each in (node, *node.all_input_nodes)}:
                 users[memory].append(node)
+        place = {node: place for place, node in enumerate(self.needs)}
+        last = max((place[node] for node in self.needs if _is_product(node)), default=0)
         for node in self.needs:
             for memory in {owner[argument] for argument, written in _shared(node) if written}:
-                place = users[memory].index(node)
-                self.needs[node].update(users[memory][:place])
-                for later in users[memory][place + 1 :]:
+                index = users[memory].index(node)
+                self.needs[node].update(users[memory][:index])
+                for later in users[memory][index + 1 :]:
                     self.needs[later].add(node)
+                self._written.update(users[memory])
+                if place[node] < last:
+                    self._fixed.update(users[memory])
 
     def find(self, wanted: Callable[[fx.Node], bool]) -> None:
         """Put operations that are ``wanted`` and alike into groups, if they do not depend on each other."""
         alike: dict[Any, list[Group]] = defaultdict(list)
         for node in filter(wanted, self.of):
+            if node in self._fixed:
+                continue
             kind = self._kind(node)
             self._candidates.add(node)
-            group = next((each for each in alike[kind] if not self._related(node, each[0])), None)
+            tried = alike[kind][-TRIED:]
+            group = next((each for each in tried if not self._related(node, each[0])), None)
             if group is None:
                 alike[kind].append(self.of[node])
             else:
@@ -88,13 +113,14 @@ class _Groups:
     def follows(self, node: fx.Node) -> bool:
         """True if an operation can be batched and one of its inputs is in a group."""
         target, inputs = node.target, node.all_input_nodes
-        if target in PRODUCTS or node.kwargs or not isinstance(target, torch._ops.OpOverload):
+        if not isinstance(target, torch._ops.OpOverload) or target in PRODUCTS or node.kwargs or node in self._written:
             return False
         if target in BATCHED:  # a sum over no axes is one over all
             possible = all(map(_is_matrix, inputs)) and node.args[1:2] not in (([],), (None,))
         else:
-            elementwise = torch.Tag.pointwise in target.tags and not target._schema.is_mutable
-            possible = elementwise and all(_size(each) == _size(node) for each in inputs)
+            elementwise = torch.Tag.pointwise in target.tags and not list(_shared(node))
+            random = torch.Tag.nondeterministic_seeded in target.tags
+            possible = elementwise and not random and all(_size(each) == _size(node) for each in inputs)
         return possible and any(map(self._is_stack, inputs))
 
     def _is_stack(self, node: fx.Node) -> bool:
@@ -158,7 +184,9 @@ class _Batched:
         """The group of each operation, ordered by those whose results its members use."""
         for group in groups.ordered():
             if len(group) == 1:
-                self._single[group[0]] = self.graph.node_copy(group[0], self._get)
+                self._single[group[0]] = single = self.graph.node_copy(group[0], self._get)
+                if _is_outer(group[0]):
+                    single.target = aten.mul.Tensor
             else:
                 self._add(group)
 
@@ -201,27 +229,43 @@ class _Batched:
 
 def _shared(node: fx.Node) -> Iterator[tuple[fx.Node, bool]]:
     """Yield arguments whose memory the result of an operation may share, and whether it writes there."""
-    if node.target is operator.getitem:
+    if node.target in VIEWS:
         yield node.all_input_nodes[0], False
-    if isinstance(node.target, torch._ops.OpOverload):
+    elif isinstance(node.target, torch._ops.OpOverload):
         for argument, declared in zip(node.args, node.target._schema.arguments, strict=False):
             if declared.alias_info is not None:
                 given = argument if isinstance(argument, list | tuple) else [argument]
                 yield from ((each, declared.alias_info.is_write) for each in given if isinstance(each, fx.Node))
 
 
+def _is_known(node: fx.Node) -> bool:
+    """True if it is known what an operation writes, and what it reads does not depend on where its inputs lie."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return True
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target is aten.as_strided.default:
+        return False
+    declared = {each.name: each.alias_info for each in node.target._schema.arguments}
+    return all(declared[name] is None for name in node.kwargs)
+
+
 def _is_product(node: fx.Node) -> bool:
     """True for a product of matrices, to which a vector may be added."""
-    plain = not node.kwargs and node.target in PRODUCTS
-    return plain and (node.target is aten.mm.default or len(_size(node.args[0])[0]) == 1)
+    if node.target not in PRODUCTS or node.kwargs or _is_outer(node):
+        return False
+    return node.target is aten.mm.default or len(_size(node.args[0])[0]) == 1
+
+
+def _is_outer(node: fx.Node) -> bool:
+    """True for a product of a column and a row."""
+    return node.target is aten.mm.default and _size(node.args[0])[0][1] == 1
 
 
 def _is_matrix(node: fx.Node) -> bool:
-    shape, _ = _size(node)
+    shape = _size(node)[0]
     return shape is not None and len(shape) == 2
 
 
-def _size(node: Any) -> tuple[Any, Any]:
-    """Shape and type of a result, if it is one tensor."""
+def _size(node: Any) -> tuple[Any, Any, Any]:
+    """Shape, type and device of a result, if it is one tensor."""
     value = node.meta.get("val")
-    return (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else (None, None)
+    return (tuple(value.shape), value.dtype, value.device) if isinstance(value, Tensor) else (None, None, None)

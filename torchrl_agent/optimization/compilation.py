@@ -49,8 +49,8 @@ class AccelerationConfig:
     each."""
 
     def advantages_on(self, device: torch.device) -> bool:
-        """True if loops over the steps of a rollout are compiled: unrolled they are one launch on CUDA, and take longer
-        to compile for a CPU than they save.
+        """True if loops over the steps of a rollout are compiled: unrolled they are a few launches on CUDA, and take
+        longer to compile for a CPU than they save.
         """
         return self.advantages and device.type == "cuda"
 

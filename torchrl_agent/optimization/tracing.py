@@ -165,7 +165,7 @@ def generate(traced: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., list
     """Generate code for a traced function."""
     if all(value.device.type == "cpu" for value in inputs):
         return torch._inductor.compile(traced, inputs, options=ON_HOST)
-    return torch._inductor.compile(batch_products(traced), inputs, options=options_on_gpu())
+    return torch._inductor.compile(batch_products(traced, inputs), inputs, options=options_on_gpu())
 
 
 def options_on_gpu() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torchrl.modules import set_recurrent_mode
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 from typing_extensions import override
 
-from torchrl_agent.algorithms.actor_critic import NEXT_VALUE, Draw, OnPolicyActorCritic
+from torchrl_agent.algorithms.actor_critic import NEXT_VALUE, UNROLLED, Draw, OnPolicyActorCritic
 from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.core import keys, ranks
 from torchrl_agent.core.ranks import explained_variance
@@ -90,7 +90,7 @@ class MembersAlgorithm(Algorithm):
     def _compile(self) -> None:
         """Make the functions that may be compiled, or captured."""
         compile = self.acceleration.advantages_on(self.device)
-        self.estimate = CompiledFunction("the advantage function", self._estimate, compile)
+        self.estimate = CompiledFunction("the advantage function", self._estimate, compile, UNROLLED)
         function = self._losses if self.together else self._losses_of_one
         self.program = self.losses = CompiledFunction("the loss", function, self.acceleration.update)
         self.adam = CompiledFunction("the optimizer", self._step, self.acceleration.update)

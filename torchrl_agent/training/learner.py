@@ -94,8 +94,9 @@ class Learner:
                 values=algorithm.reads_values,
             )
         self.collector = collector
-        self.episodes = EpisodeWindow(window_size(self.num_envs * collector.num_ranks))
-        self.governor = None if governor is None else Governor(governor, algorithm, self.episodes.size)
+        worlds = self.num_envs * collector.num_ranks
+        self.episodes = EpisodeWindow(window_size(worlds))
+        self.governor = None if governor is None else Governor(governor, algorithm, max(self.episodes.size, worlds))
         self.parts: dict[str, Any] = {"algorithm": algorithm, "replay": algorithm.replay}
         self.parts |= {"governor": self.governor, "episodes": self.episodes}
         self.frames = 0

@@ -17,7 +17,7 @@ MOST_EPISODES = 4096
 
 
 def window_size(num_envs: int) -> int:
-    """Return the number of episodes in the means of so many worlds: one of each, within 100 and 4,096."""
+    """Return the number of episodes in the means of so many worlds: as many, but at least 100 and at most 4,096."""
     return min(max(100, num_envs), MOST_EPISODES)
 
 

@@ -29,7 +29,7 @@ BATCHED: dict[Any, Callable[..., Any]] = {
 }
 """Operators for matrices, and the same for stacks of them. Elementwise operators are both."""
 VIEWS = (operator.getitem, aten._unsafe_view.default)
-"""What shares memory with its first input, and does not declare it."""
+"""Operators whose results share memory with their first input, undeclared."""
 TRIED = 8
 """Number of groups that an operation is tried for."""
 
@@ -127,7 +127,7 @@ class _Groups:
         return node in self._candidates and (node.target not in PRODUCTS or len(self.of[node]) > 1)
 
     def _kind(self, node: fx.Node) -> Any:
-        """What the operations of a group have in common."""
+        """Properties that the operations of a group share."""
 
         def kind(argument: Any) -> Any:
             if not isinstance(argument, fx.Node):

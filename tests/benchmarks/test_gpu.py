@@ -8,6 +8,7 @@ import time
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from benchmarks import __main__ as studies
 from benchmarks import gpu
@@ -26,6 +27,7 @@ time.sleep(1e6 if "stay" in sys.argv else 0)
 
 def test_a_row_is_measured_part_by_part(tmp_path):
     given = argparse.Namespace(smoke=True, again=False, begun=time.time(), lock=tmp_path / "lock", seconds=0.01)
+    counters["inductor"].clear()  # of tests before
     start, compiled, speeds, loop, mark = measure(gpu.ROWS["cartpole"], given)
     assert start["first_update_s"] > 0 and start["first_update_cache"] == "unused"
     assert compiled["mode"] == "eager"

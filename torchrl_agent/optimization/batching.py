@@ -8,6 +8,7 @@ import heapq
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -155,21 +156,18 @@ class _Groups:
         """Yield all groups in an order in which they can run, close to that of the graph."""
         place = {node: place for place, node in enumerate(self.of)}
         groups = {place[group[0]]: group for group in self.of.values()}
-        needs: dict[int, set[int]] = {}
-        users: dict[int, list[int]] = defaultdict(list)
-        for first, group in groups.items():
-            needs[first] = {place[self.of[need][0]] for node in group for need in self.needs[node]}
-            for need in needs[first]:
-                users[need].append(first)
-        ready = [first for first, before in needs.items() if not before]
-        heapq.heapify(ready)
-        while ready:
-            first = heapq.heappop(ready)
-            yield groups[first]
-            for user in users[first]:
-                needs[user].discard(first)
-                if not needs[user]:
-                    heapq.heappush(ready, user)
+        first = {node: place[self.of[node][0]] for node in self.of}
+        sorter = TopologicalSorter[int]()
+        for node, needs in self.needs.items():
+            sorter.add(first[node], *map(first.__getitem__, needs))
+        sorter.prepare()
+        ready: list[int] = []
+        while sorter.is_active():
+            for each in sorter.get_ready():
+                heapq.heappush(ready, each)
+            earliest = heapq.heappop(ready)
+            yield groups[earliest]
+            sorter.done(earliest)
 
 
 class _Batched:

@@ -32,7 +32,6 @@ from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.modules.specs import group_spec
 from torchrl_agent.optimization import traced_updater
-from torchrl_agent.optimization.batching import batch_products
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction
 from torchrl_agent.optimization.tracing import TracedFunction, options_on_gpu, trace
 from torchrl_agent.optimization.updater import Updater
@@ -327,7 +326,7 @@ def lower_function(function: CompiledFunction, *args: Any) -> dict[str, Lowered]
     graph, inputs, _ = trace(function.eager, dict(tensordict.items(True, True)), tensordict)
     tracing = time.process_time() - start
     with torch.no_grad():
-        result = lower(batch_products(graph, inputs), *inputs, options=options_on_gpu())
+        result = lower(graph, *inputs, options=options_on_gpu())
     result["inference"].tracing += tracing
     return result
 

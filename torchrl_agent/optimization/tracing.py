@@ -24,14 +24,18 @@ from typing_extensions import override
 
 from torchrl_agent.core import ranks
 from torchrl_agent.core.spans import span
-from torchrl_agent.optimization.batching import batch_products
 from torchrl_agent.optimization.compilation import CompiledFunction, reason
 
 logger = logging.getLogger(__name__)
 
-ON_GPU = {"combo_kernels": True, "combo_kernel_max_num_nodes": 64, "force_pointwise_cat": True}
-"""Inductor's options for programs on a GPU: kernels that do not depend on each other are one launch, and stacked values
-are read where they are.
+ON_GPU = {
+    "combo_kernels": True,
+    "combo_kernel_max_num_nodes": 64,
+    "force_pointwise_cat": True,
+    "post_grad_fusion_options": {"batch_linear_post_grad": {"min_fuse_set_size": 2}},
+}
+"""Inductor's options for programs on a GPU: kernels that do not depend on each other are one launch, stacked values are
+read where they are, and equal matrix products, as of actor and critic, are one.
 """
 ON_HOST = {"cpp_wrapper": True, "fallback_random": True, "size_asserts": False}
 """Those on a CPU: kernels are called from C++, random numbers are those that the function itself would draw, and shapes
@@ -165,7 +169,7 @@ def generate(traced: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., list
     """Generate code for a traced function."""
     if all(value.device.type == "cpu" for value in inputs):
         return torch._inductor.compile(traced, inputs, options=ON_HOST)
-    return torch._inductor.compile(batch_products(traced, inputs), inputs, options=options_on_gpu())
+    return torch._inductor.compile(traced, inputs, options=options_on_gpu())
 
 
 def options_on_gpu() -> dict[str, Any]:
